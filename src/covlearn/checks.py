@@ -1,0 +1,204 @@
+"""What public functions ask of their input, in one place.
+
+A message says what was expected, what came and what to do; nothing is repaired. Shapes and dtypes
+are always checked. Values are checked where looking costs nothing: reading a tensor that lives on
+an accelerator would make the host wait in the middle of a training step, and a step that is being
+compiled has no values yet. The caller who moves data to an accelerator checks it once, before.
+"""
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array: TypeAlias = Tensor | NDArray[Any]
+
+ROW_SUM_TOLERANCE = 1e-4
+
+
+def readable(values: Tensor) -> bool:
+    """Whether the values can be looked at without making an accelerator or a compiler wait."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half-precision values as float32; float32 and float64 as they are."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def check_scores(values: Array, *, name: str = "logits", num_classes: int | None = None) -> Tensor:
+    """Finite floating-point values of shape (B, K), K ≥ 2, in float32 at least."""
+    values = torch.as_tensor(values)
+    if not values.is_floating_point():
+        raise ValueError(
+            f"{name} must be floating point, got {values.dtype}; convert with .float()"
+        )
+    if values.ndim != 2 or values.shape[0] == 0:
+        raise ValueError(
+            f"{name} must have shape (examples, classes) with at least one example, "
+            f"got {tuple(values.shape)}"
+        )
+    if values.shape[1] < 2:
+        raise ValueError(
+            f"{name} must have at least 2 classes, got {values.shape[1]}; "
+            "a binary problem needs two columns, one a class"
+        )
+    if num_classes is not None and values.shape[1] != num_classes:
+        raise ValueError(f"{name} must have {num_classes} columns, got {values.shape[1]}")
+    # One sum tells in nearly every case: it is finite only if all values are.
+    if (
+        readable(values)
+        and not math.isfinite(values.detach().sum())
+        and not bool(values.isfinite().all())
+    ):
+        bad = int((~torch.isfinite(values)).any(dim=1).nonzero()[0])
+        raise ValueError(
+            f"{name} must be finite, got NaN or infinity first in row {bad}; "
+            "look for a learning rate that is too high or a division by zero in the model"
+        )
+    return at_least_float32(values)
+
+
+def check_probs(probs: Array, *, name: str = "probs", num_classes: int | None = None) -> Tensor:
+    """Probabilities of shape (B, K): finite, not negative, rows that sum to one."""
+    probs = check_scores(probs, name=name, num_classes=num_classes)
+    _check_rows(probs, name, "apply softmax to logits first")
+    return probs
+
+
+def check_transition(
+    transition: Array, *, name: str = "transition", num_classes: int | None = None
+) -> Tensor:
+    """A K×K matrix whose row i is P(noisy = · | true = i), in float32 at least."""
+    transition = torch.as_tensor(transition)
+    if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
+        raise ValueError(f"{name} must be a square K×K matrix, got {tuple(transition.shape)}")
+    transition = check_scores(transition, name=name, num_classes=num_classes)
+    _check_rows(
+        transition,
+        name,
+        "entry [i, j] is P(noisy = j | true = i): normalise the rows, or transpose a matrix whose "
+        "columns sum to one",
+    )
+    return transition
+
+
+def check_prior(prior: Array, *, num_classes: int, name: str = "prior") -> Tensor:
+    """K non-negative class weights, in float32 at least.
+
+    They need not sum to one: the published CIFAR-100 setting multiplies the prior by ten.
+    """
+    prior = torch.as_tensor(prior)
+    if prior.shape != (num_classes,) or not prior.is_floating_point():
+        raise ValueError(
+            f"{name} must hold {num_classes} floating-point class weights, "
+            f"got {prior.dtype} of shape {tuple(prior.shape)}"
+        )
+    if readable(prior) and not _finite_and_not_negative(prior):
+        raise ValueError(f"{name} must be finite and not negative, got {prior.tolist()}")
+    return at_least_float32(prior)
+
+
+def check_labels(
+    labels: Array,
+    *,
+    num_classes: int,
+    length: int | None = None,
+    name: str = "labels",
+    dropped: bool = False,
+) -> Tensor:
+    """Labels 0…K−1 of shape (N,) as int64; −1 means dropped and is accepted if ``dropped``."""
+    labels = torch.as_tensor(labels)
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(
+            f"{name} must be integer class numbers, got {labels.dtype}; "
+            "np.unique(labels, return_inverse=True) numbers classes of any type"
+        )
+    check_num_classes(num_classes)
+    if labels.ndim != 1 or labels.numel() == 0:
+        raise ValueError(f"{name} must be a non-empty vector, got shape {tuple(labels.shape)}")
+    if length is not None and labels.shape[0] != length:
+        raise ValueError(
+            f"{name} must have one entry an example, {length}, got {labels.shape[0]}; "
+            "pass arrays that belong together"
+        )
+    labels = labels.long()
+    if readable(labels):
+        lowest, highest = (int(bound) for bound in labels.aminmax())
+        least = -1 if dropped else 0
+        if lowest < least or highest >= num_classes:
+            bad = int(((labels < least) | (labels >= num_classes)).nonzero()[0])
+            also = " (or −1 for a dropped example)" if dropped else ""
+            raise ValueError(
+                f"{name} must lie in 0…{num_classes - 1}{also}, got {int(labels[bad])} at position "
+                f"{bad}; check num_classes={num_classes} and that classes are numbered from zero"
+            )
+    return labels
+
+
+def check_idx(idx: Array, *, num_examples: int, length: int) -> Tensor:
+    """Positions of a batch in the training set, as int64 of shape (B,)."""
+    idx = torch.as_tensor(idx)
+    if idx.shape != (length,) or idx.is_floating_point() or idx.dtype == torch.bool:
+        raise ValueError(
+            f"idx must hold {length} integer positions, one an example of the batch, "
+            f"got {idx.dtype} of shape {tuple(idx.shape)}"
+        )
+    idx = idx.long()
+    if readable(idx) and not bool(((idx >= 0) & (idx < num_examples)).all()):
+        raise ValueError(
+            f"idx must lie in 0…{num_examples - 1}, positions in the training set, "
+            f"got {int(idx.min())}…{int(idx.max())}; count them over the set the labels came from"
+        )
+    return idx
+
+
+def check_num_classes(num_classes: int) -> int:
+    """The number of classes, two or more."""
+    if isinstance(num_classes, bool) or not isinstance(num_classes, int | np.integer):
+        raise ValueError(f"num_classes must be an integer, got {num_classes!r}")
+    if num_classes < 2:
+        raise ValueError(f"num_classes must be at least 2, got {num_classes}")
+    return int(num_classes)
+
+
+def check_rate(rate: float, *, name: str = "rate") -> float:
+    """A noise rate in [0, 1)."""
+    if not 0 <= rate < 1:  # also refuses NaN
+        raise ValueError(f"{name} must lie in [0, 1), got {rate}; 40 % is written 0.4")
+    return float(rate)
+
+
+def check_weight(weight: Array, *, length: int, name: str = "weight") -> Tensor:
+    """One finite, non-negative weight an example, in float32 at least."""
+    weight = torch.as_tensor(weight)
+    if weight.shape != (length,) or not weight.is_floating_point():
+        raise ValueError(
+            f"{name} must hold {length} floating-point values, one an example, "
+            f"got {weight.dtype} of shape {tuple(weight.shape)}"
+        )
+    if readable(weight) and not _finite_and_not_negative(weight):
+        raise ValueError(f"{name} must be finite and not negative; give a dropped example 0")
+    return at_least_float32(weight)
+
+
+def _finite_and_not_negative(values: Tensor) -> bool:
+    least, most = values.detach().aminmax()  # both NaN if any value is
+    return float(least) >= 0 and float(most) < math.inf
+
+
+def _check_rows(rows: Tensor, name: str, remedy: str) -> None:
+    if not readable(rows):
+        return
+    if bool((rows < 0).any()):
+        bad = int((rows < 0).any(dim=1).nonzero()[0])
+        raise ValueError(f"{name} must not be negative, got {float(rows[bad].min())} in row {bad}")
+    sums = rows.sum(dim=1)
+    if bool(((sums - 1).abs() > ROW_SUM_TOLERANCE).any()):
+        bad = int((sums - 1).abs().argmax())
+        raise ValueError(
+            f"rows of {name} must sum to 1, row {bad} sums to {sums[bad]:.6g}; {remedy}"
+        )

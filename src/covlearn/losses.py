@@ -1,0 +1,230 @@
+"""Losses of the paper and of the methods it compares with.
+
+A loss is a pure function ``(logits, y, *, …) -> (B,)``: one value an example, never reduced.
+``y`` has shape (B,), or (B, J) to ask for J classes of each example at once, and then so has the
+result; :func:`per_class` uses this to get ℓ(f(x), j) for all classes j in O(B·K). ``dmi`` is the
+exception: it is one number a batch by nature.
+
+Softmax and logarithms are computed in float32 at least, whatever the dtype of the logits.
+With p = softmax(logits), the cut-off cross-entropy is ℓ_j = −ln(p_j + ε) (paper, Sec. 5.1).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from covlearn.checks import (
+    Array,
+    check_labels,
+    check_prior,
+    check_scores,
+    check_transition,
+)
+
+
+def cross_entropy(logits: Tensor, y: Tensor, *, eps: float = 1e-8) -> Tensor:
+    """ℓ_y = −ln(p_y + ε), the paper's cut-off cross-entropy.
+
+    >>> cross_entropy(torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0]))
+    tensor([0.1269, 2.1269])
+    """
+    logits, y = _check_pair(logits, y)
+    return -_log_prob(logits, y, eps)
+
+
+def generalized_cross_entropy(logits: Tensor, y: Tensor, *, q: float = 0.7) -> Tensor:
+    """L_q = (1 − p_y^q) / q (Zhang & Sabuncu 2018): cross-entropy for q → 0, half the MAE at 1."""
+    logits, y = _check_pair(logits, y)
+    _check_q(q)
+    # Through ln p rather than p: the derivative of p^q is infinite where p underflows to zero.
+    return -torch.expm1(q * _log_prob(logits, y, 0.0)) / q
+
+
+def truncated_generalized_cross_entropy(
+    logits: Tensor, y: Tensor, *, q: float = 0.7, k: float = 0.5
+) -> Tensor:
+    """L_q where p_y > k, the constant L_q(k), without gradient, elsewhere."""
+    if not 0 < k < 1:
+        raise ValueError(f"k must lie in (0, 1), got {k}; examples with p_y ≤ k are cut off")
+    return generalized_cross_entropy(logits, y, q=q).clamp(max=(1 - k**q) / q)
+
+
+def forward_corrected(
+    logits: Tensor, y: Tensor, *, transition: Tensor, eps: float = 1e-8
+) -> Tensor:
+    """−ln((pᵀT)_y + ε) (Patrini et al. 2017): the model is asked for the noisy posterior."""
+    logits, y = _check_pair(logits, y)
+    transition = check_transition(transition, num_classes=logits.shape[1])
+    return -(_noisy_prob(logits.softmax(dim=1), y, transition) + eps).log()
+
+
+def reweighted(
+    logits: Tensor,
+    y: Tensor,
+    *,
+    transition: Tensor,
+    eps: float = 1e-8,
+    constant_weight: bool = False,
+) -> Tensor:
+    """w·ℓ_y with the importance weight w = (p_y + ε) / ((pᵀT)_y + ε) (Liu & Tao 2016).
+
+    The transition always gets a gradient, as T-revision (Xia et al. 2019) needs. With
+    ``constant_weight`` the model sees w as a number: its gradient is w·∇ℓ_y, and it cannot lower
+    the loss by lowering the weight.
+    """
+    logits, y = _check_pair(logits, y)
+    transition = check_transition(transition, num_classes=logits.shape[1])
+    probs = logits.softmax(dim=1)
+    weighing = probs.detach() if constant_weight else probs
+    weight = (pick(weighing, y) + eps) / (_noisy_prob(weighing, y, transition) + eps)
+    return -weight * (pick(probs, y) + eps).log()
+
+
+def dmi(logits: Tensor, y: Tensor, *, eps: float = 1e-3) -> Tensor:
+    """L_DMI = −ln(|det(Yᵀp)| + ε), Y the one-hot labels: one number a batch (Xu et al. 2019).
+
+    The paper divides Yᵀp by B, which adds a constant to ln|det| but lets ε drown the determinant
+    (5e−11 at K = 10) and with it the gradient; here, as in its authors' code, it is not divided.
+    A batch that misses a class is singular (any 128 examples are, at K = 100): its value is −ln ε
+    and its gradient zero.
+    """
+    logits, y = _check_pair(logits, y)
+    if y.ndim != 1:
+        raise ValueError(f"dmi needs one label an example, got y of shape {tuple(y.shape)}")
+    if not eps > 0:
+        raise ValueError(f"eps must be positive, got {eps}; a singular batch has ln 0 otherwise")
+    num_classes = logits.shape[1]
+    probs = logits.softmax(dim=1).double()
+    joint_KK = probs.new_zeros(num_classes, num_classes).index_add(0, y, probs)
+    # slogdet's gradient is the inverse, NaN for a singular matrix: such a batch is swapped for the
+    # identity before the determinant, so that no NaN is ever formed.
+    usable = torch.linalg.slogdet(joint_KK.detach()).logabsdet.isfinite()
+    identity = torch.eye(num_classes, dtype=probs.dtype, device=probs.device)
+    log_det = torch.linalg.slogdet(torch.where(usable, joint_KK, identity)).logabsdet
+    log_eps = torch.full_like(log_det, math.log(eps))
+    return -torch.where(usable, torch.logaddexp(log_det, log_eps), log_eps).to(logits.dtype)
+
+
+def peer(
+    logits: Tensor,
+    y: Tensor,
+    peer_logits: Tensor,
+    peer_y: Tensor,
+    *,
+    alpha: float | Tensor,
+    eps: float = 1e-8,
+    peer_eps: float = 1e-5,
+) -> Tensor:
+    """ℓ(f(x_n), y_n) − α ℓ(f(x_n1), y_n2) with n1, n2 drawn independently (Liu & Guo 2020)."""
+    return cross_entropy(logits, y, eps=eps) - alpha * cross_entropy(
+        peer_logits, peer_y, eps=peer_eps
+    )
+
+
+def confidence(logits: Tensor, *, prior: Tensor, eps: float = 1e-5) -> Tensor:
+    """Σ_k π_k ℓ_k, the expectation of the peer term over the labels (paper, Sec. 3.1)."""
+    logits = check_scores(logits)
+    prior = check_prior(prior, num_classes=logits.shape[1])
+    return -(logits.softmax(dim=1) + eps).log() @ prior.to(logits.dtype)
+
+
+def cores(
+    logits: Tensor,
+    y: Tensor,
+    *,
+    prior: Tensor,
+    beta: float | Tensor,
+    eps: float = 1e-8,
+    confidence_eps: float = 1e-5,
+) -> Tensor:
+    """ℓ_y − β Σ_k π_k ℓ_k, CORES² without its dynamic sieve (Cheng et al. 2021)."""
+    return cross_entropy(logits, y, eps=eps) - _per_example(
+        beta * confidence(logits, prior=prior, eps=confidence_eps), y
+    )
+
+
+def joint(
+    logits_1: Tensor, logits_2: Tensor, y: Tensor, *, weight: float, eps: float = 1e-8
+) -> Tensor:
+    """(1 − λ)(ℓ_y¹ + ℓ_y²) + λ(KL(p¹‖p²) + KL(p²‖p¹)), JoCoR's loss of two networks (2020)."""
+    if not 0 <= weight <= 1:
+        raise ValueError(f"weight must lie in [0, 1], got {weight}; 0 leaves the two CE terms")
+    supervised = cross_entropy(logits_1, y, eps=eps) + cross_entropy(logits_2, y, eps=eps)
+    log_1, log_2 = (check_scores(logits).log_softmax(dim=1) for logits in (logits_1, logits_2))
+    # The two divergences share their factor: KL₁₂ + KL₂₁ = Σ_k (p¹_k − p²_k)(ln p¹_k − ln p²_k).
+    divergence = ((log_1.exp() - log_2.exp()) * (log_1 - log_2)).sum(dim=1)
+    return (1 - weight) * supervised + weight * _per_example(divergence, y)
+
+
+def per_class(loss: Callable[..., Tensor], logits: Tensor, **options: Any) -> Tensor:
+    """ℓ(f(x), j) of every example and every class j, shape (B, K).
+
+    >>> per_class(cross_entropy, torch.zeros(1, 4))
+    tensor([[1.3863, 1.3863, 1.3863, 1.3863]])
+    """
+    num_examples, num_classes = logits.shape
+    classes = torch.arange(num_classes, device=logits.device).expand(num_examples, -1)
+    values = loss(logits, classes, **options)
+    if values.shape != logits.shape:
+        raise ValueError(
+            f"the loss must return one value an example and class, {tuple(logits.shape)}, when y "
+            f"has that shape, got {tuple(values.shape)}; wrap it in one_class_at_a_time(…) if it "
+            "takes only one label an example"
+        )
+    return values
+
+
+def one_class_at_a_time(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Lets a loss that takes labels of shape (B,) only also take (B, J), in J calls."""
+
+    def each_column(logits: Tensor, y: Tensor, **options: Any) -> Tensor:
+        if y.ndim == 1:
+            return loss(logits, y, **options)
+        return torch.stack([loss(logits, column, **options) for column in y.unbind(dim=1)], dim=1)
+
+    return each_column
+
+
+def pick(values_BK: Tensor, y: Tensor) -> Tensor:
+    """values[b, y[b]] for y (B,), values[b, y[b, j]] for y (B, J)."""
+    if y.ndim == 1:
+        return values_BK.gather(1, y.unsqueeze(1)).squeeze(1)
+    return values_BK.gather(1, y)
+
+
+def _check_pair(logits: Array, y: Array) -> tuple[Tensor, Tensor]:
+    logits, y = check_scores(logits), torch.as_tensor(y)
+    num_examples, num_classes = logits.shape
+    if y.ndim == 2:
+        if y.shape[0] != num_examples:
+            raise ValueError(f"y must have {num_examples} rows, one an example, got {y.shape[0]}")
+        flat = check_labels(y.reshape(-1), num_classes=num_classes, name="y")
+        return logits, flat.view(y.shape)
+    return logits, check_labels(y, num_classes=num_classes, length=num_examples, name="y")
+
+
+def _check_q(q: float) -> None:
+    if not 0 < q <= 1:
+        raise ValueError(f"q must lie in (0, 1], got {q}; for q → 0 use cross_entropy")
+
+
+def _per_example(values_B: Tensor, y: Tensor) -> Tensor:
+    """A value that is the same for all classes of an example, in the shape of y."""
+    return values_B if y.ndim == 1 else values_B.unsqueeze(1).expand(y.shape)
+
+
+def _log_prob(logits: Tensor, y: Tensor, eps: float) -> Tensor:
+    if eps == 0:
+        return pick(logits.log_softmax(dim=1), y)
+    return (pick(logits.softmax(dim=1), y) + eps).log()
+
+
+def _noisy_prob(probs: Tensor, y: Tensor, transition: Tensor) -> Tensor:
+    """(pᵀT)_y: for one label an example only the columns that are asked for are formed."""
+    transition = transition.to(probs.dtype)
+    if y.ndim == 1:
+        return (probs * transition.t()[y]).sum(dim=1)
+    return pick(probs @ transition, y)
