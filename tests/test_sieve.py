@@ -248,3 +248,11 @@ def test_bad_input_is_refused_with_a_reason(case: str) -> None:
     call, message = BAD_CALLS[case]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_read_only_arrays_are_taken() -> None:
+    probs, noisy = (array.numpy() for array in draw(2, 12, 4))
+    probs.setflags(write=False)
+    noisy.setflags(write=False)
+    assert len(refine(probs, noisy, lower=-1.0).label) == 12
+    assert auto_threshold(np.broadcast_to(np.array([-9.0, 5.0]), (2,))) == -2.0

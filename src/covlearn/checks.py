@@ -29,9 +29,16 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
+def as_tensor(values: Array) -> Tensor:
+    """The values as a tensor; only a read-only array is copied, since a tensor is writable."""
+    if isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()
+    return torch.as_tensor(values)
+
+
 def check_scores(values: Array, *, name: str = "logits", num_classes: int | None = None) -> Tensor:
     """Finite floating-point values of shape (B, K), K ≥ 2, in float32 at least."""
-    values = torch.as_tensor(values)
+    values = as_tensor(values)
     if not values.is_floating_point():
         raise ValueError(
             f"{name} must be floating point, got {values.dtype}; convert with .float()"
@@ -73,7 +80,7 @@ def check_transition(
     transition: Array, *, name: str = "transition", num_classes: int | None = None
 ) -> Tensor:
     """A K×K matrix whose row i is P(noisy = · | true = i), in float32 at least."""
-    transition = torch.as_tensor(transition)
+    transition = as_tensor(transition)
     if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
         raise ValueError(f"{name} must be a square K×K matrix, got {tuple(transition.shape)}")
     transition = check_scores(transition, name=name, num_classes=num_classes)
@@ -91,7 +98,7 @@ def check_prior(prior: Array, *, num_classes: int, name: str = "prior") -> Tenso
 
     They need not sum to one: the published CIFAR-100 setting multiplies the prior by ten.
     """
-    prior = torch.as_tensor(prior)
+    prior = as_tensor(prior)
     if prior.shape != (num_classes,) or not prior.is_floating_point():
         raise ValueError(
             f"{name} must hold {num_classes} floating-point class weights, "
@@ -111,7 +118,7 @@ def check_labels(
     dropped: bool = False,
 ) -> Tensor:
     """Labels 0…K−1 of shape (N,) as int64; −1 means dropped and is accepted if ``dropped``."""
-    labels = torch.as_tensor(labels)
+    labels = as_tensor(labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(
             f"{name} must be integer class numbers, got {labels.dtype}; "
@@ -141,7 +148,7 @@ def check_labels(
 
 def check_idx(idx: Array, *, num_examples: int, length: int) -> Tensor:
     """Positions of a batch in the training set, as int64 of shape (B,)."""
-    idx = torch.as_tensor(idx)
+    idx = as_tensor(idx)
     if idx.shape != (length,) or idx.is_floating_point() or idx.dtype == torch.bool:
         raise ValueError(
             f"idx must hold {length} integer positions, one an example of the batch, "
@@ -174,7 +181,7 @@ def check_rate(rate: float, *, name: str = "rate") -> float:
 
 def check_weight(weight: Array, *, length: int, name: str = "weight") -> Tensor:
     """One finite, non-negative weight an example, in float32 at least."""
-    weight = torch.as_tensor(weight)
+    weight = as_tensor(weight)
     if weight.shape != (length,) or not weight.is_floating_point():
         raise ValueError(
             f"{name} must hold {length} floating-point values, one an example, "

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from covlearn.checks import (
     Array,
+    as_tensor,
     check_idx,
     check_labels,
     check_prior,
@@ -262,8 +263,8 @@ class CALLoss(nn.Module):
         self.kept_share = stats.kept_share
         # Labels in 4 bytes: with N in the millions they are what this module weighs.
         self.register_buffer("noisy", labels.int())
-        self.register_buffer("refined", torch.as_tensor(refined).int())
-        self.register_buffer("weight", None if weight is None else torch.as_tensor(weight))
+        self.register_buffer("refined", as_tensor(refined).int())
+        self.register_buffer("weight", None if weight is None else as_tensor(weight))
         self.register_buffer("transition", stats.transition)
         self.register_buffer("class_weight", stats.class_weight)
         self.register_buffer("prior", check_prior(prior, num_classes=num_classes))

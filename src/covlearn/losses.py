@@ -18,6 +18,7 @@ from torch import Tensor
 
 from covlearn.checks import (
     Array,
+    as_tensor,
     check_labels,
     check_prior,
     check_scores,
@@ -196,7 +197,7 @@ def pick(values_BK: Tensor, y: Tensor) -> Tensor:
 
 
 def _check_pair(logits: Array, y: Array) -> tuple[Tensor, Tensor]:
-    logits, y = check_scores(logits), torch.as_tensor(y)
+    logits, y = check_scores(logits), as_tensor(y)
     num_examples, num_classes = logits.shape
     if y.ndim == 2:
         if y.shape[0] != num_examples:

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covlearn.checks import Array, check_idx, check_labels, check_probs, check_rate, check_scores
+from covlearn.checks import (
+    Array,
+    as_tensor,
+    check_idx,
+    check_labels,
+    check_probs,
+    check_rate,
+    check_scores,
+)
 from covlearn.losses import pick
 
 # The best cut in two explains 0.64 of the variance of a normal sample and 0.75 of a uniform one,
@@ -222,7 +230,7 @@ def _check_pair(probs: Array, noisy: Array) -> tuple[Tensor, Tensor]:
 
 
 def _check_scores(scores: Array) -> Tensor:
-    scores = torch.as_tensor(scores).detach().cpu()
+    scores = as_tensor(scores).detach().cpu()
     if scores.ndim != 1 or len(scores) == 0 or not scores.is_floating_point():
         raise ValueError(
             f"scores must be a non-empty floating-point vector, got {scores.dtype} of shape "
