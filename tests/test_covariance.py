@@ -1,3 +1,4 @@
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from covlearn.covariance import (
     SecondOrder,
     Weighting,
     cal,
+    class_mean_loss,
     covariance_table,
     covariance_term,
     with_covariance,
@@ -113,16 +115,64 @@ def test_statistics_and_term_agree_with_the_loops(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
-def test_low_precision_logits_are_computed_in_float32(
+def test_low_precision_logits_agree_with_the_loops_in_float32(
     weighting: Weighting, dtype: torch.dtype
 ) -> None:
     noisy, refined = draw_labels(0, 40, 5)
     stats = SecondOrder.from_labels(noisy, refined, 5)
     logits = draw_logits(0, 40, 5).to(dtype)
-    term = covariance_term(logits, noisy, refined, stats, weighting=weighting)
-    expected = covariance_term(logits.double(), noisy, refined, stats, weighting=weighting)
-    assert term.dtype == torch.float32
-    assert term.item() == pytest.approx(expected.item(), abs=1e-5)
+    loss = reference.losses(logits.double().numpy())
+    T, P = reference.statistics(noisy.numpy(), refined.numpy(), 5, np.ones(40))
+    labels = noisy.numpy(), refined.numpy()
+    expected = reference.term(loss, *labels, T, P, weighting, np.ones(40), 1.0)
+    prior = torch.full((5,), 0.2)
+    with torch.autocast("cpu", torch.bfloat16):
+        term = covariance_term(logits, noisy, refined, stats, weighting=weighting)
+        whole = cal(logits, noisy, refined, stats, prior=prior, beta=0.7, weighting=weighting)
+        corrected = with_covariance(partial(losses.cross_entropy, eps=1e-5))(
+            logits, noisy, refined, stats, weighting=weighting
+        )
+        table = covariance_table(logits, noisy, refined, stats)
+    assert term.dtype == whole.dtype == corrected.dtype == table.dtype == torch.float32
+    assert term.item() == pytest.approx(expected, abs=1e-5)
+    mean = reference.cal_mean(logits.double().numpy(), labels[0], prior.numpy(), 0.7, expected)
+    assert whole.mean().item() == pytest.approx(mean, abs=2e-5)
+    base = np.mean([loss[n, labels[0][n]] for n in range(40)])
+    assert corrected.mean().item() == pytest.approx(base - expected, abs=2e-5)
+    np.testing.assert_allclose(table, reference.table(loss, *labels, 5, np.ones(40)), atol=1e-5)
+
+
+def test_class_weighting_misses_the_classes_that_a_batch_misses() -> None:
+    """Its mean over batches is Σ_i P_i (1 − (1 − P_i)^B) Cov_i; "sample" has the full value."""
+    noisy, refined = draw_labels(13, 3000, 100)
+    stats = SecondOrder.from_labels(noisy, refined, 100)
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(3000, 100, generator=generator)
+    logits[torch.arange(3000), noisy] += 3  # so that labels and losses have something in common
+    by_class = stats.class_weight * covariance_table(logits, noisy, refined, stats).sum(dim=1)
+    seen = 1 - (1 - stats.class_weight) ** 128
+    expected = {"sample": by_class.sum().item(), "class": (seen * by_class).sum().item()}
+    assert expected["class"] / expected["sample"] == pytest.approx(0.72, abs=0.02)
+    for weighting in WEIGHTINGS:
+        terms = torch.empty(400)
+        for trial in range(400):
+            idx = torch.randint(3000, (128,), generator=generator)
+            terms[trial] = covariance_term(
+                logits[idx], noisy[idx], refined[idx], stats, weighting=weighting
+            )
+        standard_error = float(terms.std()) / 20
+        assert abs(float(terms.mean()) - expected[weighting]) < 4 * standard_error
+
+
+def test_class_mean_loss_centres_the_losses_of_each_class() -> None:
+    noisy, refined = draw_labels(14, 50, 4, dropped=0.2)
+    stats = SecondOrder.from_labels(noisy, refined, 4)
+    logits = draw_logits(14, 50, 4)
+    mean_loss = class_mean_loss(logits, noisy, refined, stats, block_size=7)
+    loss = reference.losses(logits.numpy())
+    for i in range(4):
+        members = [n for n in range(50) if refined[n] == i]
+        np.testing.assert_allclose(mean_loss[i], loss[members].mean(axis=0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
@@ -408,10 +458,13 @@ def test_class_that_the_batch_misses(weighting: Weighting) -> None:
     noisy, refined = draw_labels(9, 60, 4)
     stats = SecondOrder.from_labels(noisy, refined, 4)
     batch = refined != 2
-    term = covariance_term(
-        draw_logits(9, 60, 4)[batch], noisy[batch], refined[batch], stats, weighting=weighting
-    )
-    assert term.isfinite()
+    logits = draw_logits(9, 60, 4)[batch]
+    labels = noisy[batch], refined[batch]
+    term = covariance_term(logits, *labels, stats, weighting=weighting)
+    T, P = reference.statistics(noisy.numpy(), refined.numpy(), 4, np.ones(60))
+    loss, ones = reference.losses(logits.numpy()), np.ones(len(logits))
+    expected = reference.term(loss, labels[0].numpy(), labels[1].numpy(), T, P, weighting, ones, 1)
+    assert term.item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_cal_loss_in_a_loop_learns_and_matches_the_function() -> None:
@@ -435,17 +488,46 @@ def test_cal_loss_in_a_loop_learns_and_matches_the_function() -> None:
     assert mean(logits, noisy[idx], idx) > expected.mean()
 
 
-def test_cal_loss_uses_example_weights_and_survives_a_state_dict() -> None:
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_cal_loss_uses_example_weights_and_survives_a_state_dict(weighting: Weighting) -> None:
     noisy, refined = draw_labels(11, 64, 4, dropped=0.3)
     weight = torch.rand(64, generator=torch.Generator().manual_seed(0)) + 0.2
-    criterion = CALLoss(noisy, refined, num_classes=4, weight=weight)
+    make = partial(CALLoss, noisy, num_classes=4, weighting=weighting)
+    criterion = make(refined, weight=weight, beta=0.3)
     idx = torch.arange(20)
     logits = draw_logits(11, 20, 4)
     value = criterion(logits, noisy[idx], idx)
-    assert value != CALLoss(noisy, refined, num_classes=4)(logits, noisy[idx], idx)
-    other = CALLoss(noisy, torch.arange(64) % 4, num_classes=4, weight=torch.ones(64))
+    assert value != make(refined, beta=0.3)(logits, noisy[idx], idx)
+    other = make(torch.arange(64) % 4, weight=torch.ones(64))
+    assert other(logits, noisy[idx], idx) != value
     other.load_state_dict(criterion.state_dict())
     torch.testing.assert_close(other(logits, noisy[idx], idx), value)
+    again = pickle.loads(pickle.dumps(criterion))
+    torch.testing.assert_close(again(logits, noisy[idx], idx), value)
+
+
+def test_cal_loss_shares_no_memory_with_its_arguments() -> None:
+    noisy, refined = draw_labels(15, 40, 3)
+    arguments = [noisy.int(), refined.int(), torch.ones(40), torch.full((3,), 1 / 3)]
+    criterion = CALLoss(arguments[0], arguments[1], 3, weight=arguments[2], prior=arguments[3])
+    logits, idx = draw_logits(15, 10, 3), torch.arange(10)
+    before = criterion(logits, noisy[:10], idx)
+    for argument in arguments:
+        argument.zero_()
+    assert torch.equal(criterion(logits, noisy[:10], idx), before)
+
+
+def test_second_derivatives_and_vmap() -> None:
+    noisy, refined = draw_labels(16, 6, 3)
+    stats = SecondOrder.from_labels(noisy, refined, 3)
+    logits = draw_logits(16, 6, 3)
+    prior = torch.full((3,), 1 / 3, dtype=torch.float64)
+    loss = partial(cal, y=noisy, refined=refined, stats=stats, prior=prior, beta=1.0)
+    assert torch.autograd.gradgradcheck(loss, logits.clone().requires_grad_())
+    trials = torch.stack([logits, -logits])
+    torch.testing.assert_close(
+        torch.func.vmap(loss)(trials), torch.stack([loss(trial) for trial in trials])
+    )
 
 
 def test_recorder_and_loss_in_one_loop() -> None:
@@ -506,10 +588,13 @@ BAD_CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "negative weight": (lambda: SecondOrder.from_labels(LABELS, LABELS, 3, weight=torch.tensor([1.0, -1, 1, 1])), "not negative"),
     "batch weight": (lambda: covariance_term(torch.zeros(4, 3), LABELS, LABELS, STATS, weight=torch.ones(3)), "4 floating-point"),
     "nan logits": (lambda: covariance_term(torch.full((4, 3), torch.nan), LABELS, LABELS, STATS), "finite"),
-    "columns": (lambda: covariance_term(torch.zeros(4, 2), LABELS, LABELS, STATS), "3 columns, got 2"),
-    "weighting": (lambda: covariance_term(torch.zeros(4, 3), LABELS, LABELS, STATS, weighting="both"), "'class' or 'sample'"),  # type: ignore[arg-type]
+    "columns": (lambda: covariance_term(torch.zeros(4, 2), LABELS, LABELS, STATS), "3 columns, one a class, got 2"),
+    "weighting": (lambda: covariance_term(torch.zeros(4, 3), LABELS, LABELS, STATS, weighting="both"), "'class' .* or 'sample'"),  # type: ignore[arg-type]
     "mean_loss": (lambda: covariance_term(torch.zeros(4, 3), LABELS, LABELS, STATS, mean_loss=torch.ones(3)), "mean_loss must"),
-    "loss weighting": (lambda: CALLoss(LABELS, LABELS, 3, weighting="both"), "'class' or 'sample'"),  # type: ignore[arg-type]
+    "loss weighting": (lambda: CALLoss(LABELS, LABELS, 3, weighting="both"), "'class' .* or 'sample'"),  # type: ignore[arg-type]
+    "beta": (lambda: CALLoss(LABELS, LABELS, 3, beta=-1.0), "beta must be finite"),
+    "block_size": (lambda: covariance_table(torch.zeros(4, 3), LABELS, LABELS, STATS, block_size=0), "block_size must be positive"),
+    "labels of another length": (lambda: CALLoss(LABELS, LABELS, 3)(torch.zeros(2, 3), LABELS[:1], torch.arange(2)), "y must have one entry"),
     "reduction": (lambda: CALLoss(LABELS, LABELS, 3, reduction="sum"), "'mean' or 'none'"),  # type: ignore[arg-type]
     "idx range": (lambda: CALLoss(LABELS, LABELS, 3)(torch.zeros(1, 3), LABELS[:1], torch.tensor([4])), "0…3"),
     "idx length": (lambda: CALLoss(LABELS, LABELS, 3)(torch.zeros(1, 3), LABELS[:1], torch.tensor([0, 1])), "1 integer positions"),

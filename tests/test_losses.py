@@ -251,6 +251,34 @@ def test_half_precision_is_computed_in_float32() -> None:
     assert loss.item() == pytest.approx(np.log1p(np.exp(9.0)), abs=2e-4)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_does_not_reach_the_losses(name: str) -> None:
+    logits, y = draw(10, 8, 5, torch.float32)
+    loss = pointwise(5)[name][0]
+    for labels in (y, torch.arange(5).expand(8, 5)):
+        expected = loss(logits, labels)
+        with torch.autocast("cpu", torch.bfloat16):
+            value = loss(logits, labels)
+        assert value.dtype == expected.dtype
+        assert torch.equal(value, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_losses_work_inside_vmap(name: str) -> None:
+    loss = pointwise(3)[name][0]
+    logits, y = draw(11, 6, 3)
+    trials = torch.stack([logits, 2 * logits])
+    together = torch.func.vmap(lambda z: loss(z, y))(trials)
+    torch.testing.assert_close(together, torch.stack([loss(z, y) for z in trials]))
+
+
+def test_confidence_gradient() -> None:
+    logits, _ = draw(12, 5, 4)
+    prior = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    check = torch.autograd.gradcheck
+    assert check(lambda z: losses.confidence(z, prior=prior), logits.requires_grad_())
+
+
 def test_the_step_can_be_traced_without_reading_values() -> None:
     # Data-dependent checks must step aside, or no step could be compiled into one graph.
     prior = torch.full((4,), 0.25)
@@ -284,6 +312,13 @@ BAD_CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "q": (lambda: losses.generalized_cross_entropy(torch.zeros(1, 2), torch.tensor([0]), q=0.0), r"q must lie in \(0, 1\]"),
     "k": (lambda: losses.truncated_generalized_cross_entropy(torch.zeros(1, 2), torch.tensor([0]), k=1.0), "k must lie"),
     "joint weight": (lambda: losses.joint(torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([0]), weight=1.5), "weight must lie"),
+    "eps": (lambda: losses.cross_entropy(torch.zeros(1, 2), torch.tensor([0]), eps=-1e-8), "eps must be finite"),
+    "beta vector": (lambda: losses.cores(torch.zeros(2, 2), torch.tensor([0, 1]), prior=torch.ones(2), beta=torch.ones(2)), "beta must be one number"),
+    "negative beta": (lambda: losses.cores(torch.zeros(2, 2), torch.tensor([0, 1]), prior=torch.ones(2), beta=-1.0), "beta must be finite"),
+    "alpha": (lambda: losses.peer(torch.zeros(1, 2), torch.tensor([0]), torch.zeros(1, 2), torch.tensor([0]), alpha=float("nan")), "alpha must be finite"),
+    "peers of another batch": (lambda: losses.peer(torch.zeros(2, 2), torch.tensor([0, 1]), torch.zeros(1, 2), torch.tensor([0]), alpha=1.0), "peer_logits must have the shape"),
+    "networks of another K": (lambda: losses.joint(torch.zeros(1, 2), torch.zeros(1, 3), torch.tensor([0]), weight=0.5), "logits_2 must have the shape"),
+    "words": (lambda: losses.cross_entropy(torch.zeros(1, 2), np.array(["cat"])), "expected numbers"),  # type: ignore[arg-type]
     "dmi eps": (lambda: losses.dmi(torch.zeros(1, 2), torch.tensor([0]), eps=0.0), "eps must be positive"),
     "dmi table": (lambda: losses.dmi(torch.zeros(1, 2), torch.tensor([[0, 1]])), "one label an example"),
     "one label only": (lambda: losses.per_class(lambda z, y: z.sum(dim=1), torch.zeros(2, 3)), "one_class_at_a_time"),

@@ -280,7 +280,7 @@ def test_confident_joint_names_a_class_without_labels_or_without_confident_examp
     assert got[2].tolist() == [0, 0, 1]
     with pytest.raises(ValueError, match="noisy must have one entry an example, 3, got 2"):
         confident_joint(probs, noisy[:2], num_classes=3)
-    with pytest.raises(ValueError, match="probs must have 4 columns, got 3"):
+    with pytest.raises(ValueError, match="probs must have 4 columns, one a class, got 3"):
         confident_joint(probs, noisy, num_classes=4)
 
 
@@ -429,7 +429,7 @@ def test_errors_equal_the_loop(k: int, seed: int) -> None:
 
 def test_errors_refuse_what_does_not_fit() -> None:
     eye = torch.eye(3)
-    with pytest.raises(ValueError, match="estimated must have 3 columns, got 2"):
+    with pytest.raises(ValueError, match="estimated must have 3 columns, one a class, got 2"):
         transition_error(torch.eye(2), eye)
     with pytest.raises(ValueError, match="true must be a square"):
         transition_error(eye, eye[:2])

@@ -21,7 +21,12 @@ ROW_SUM_TOLERANCE = 1e-4
 
 def readable(values: Tensor) -> bool:
     """Whether the values can be looked at without making an accelerator or a compiler wait."""
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+    return (
+        values.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        # Inside torch.func.vmap a tensor has no single value to look at.
+        and not torch._C._functorch.is_functorch_wrapped_tensor(values)
+    )
 
 
 def at_least_float32(values: Tensor) -> Tensor:
@@ -30,10 +35,18 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def as_tensor(values: Array) -> Tensor:
-    """The values as a tensor; only a read-only array is copied, since a tensor is writable."""
-    if isinstance(values, np.ndarray) and not values.flags.writeable:
-        values = values.copy()
-    return torch.as_tensor(values)
+    """The numbers of a tensor, an array, a list or a column of a table, copied only if need be."""
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"expected numbers, got {array.dtype}; "
+            "np.unique(labels, return_inverse=True) numbers classes of any type"
+        )
+    # Torch takes no negative strides, no foreign byte order and no read-only memory.
+    array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def check_scores(values: Array, *, name: str = "logits", num_classes: int | None = None) -> Tensor:
@@ -46,7 +59,7 @@ def check_scores(values: Array, *, name: str = "logits", num_classes: int | None
     if values.ndim != 2 or values.shape[0] == 0:
         raise ValueError(
             f"{name} must have shape (examples, classes) with at least one example, "
-            f"got {tuple(values.shape)}"
+            f"got {tuple(values.shape)}; give one row an example and one column a class"
         )
     if values.shape[1] < 2:
         raise ValueError(
@@ -54,7 +67,10 @@ def check_scores(values: Array, *, name: str = "logits", num_classes: int | None
             "a binary problem needs two columns, one a class"
         )
     if num_classes is not None and values.shape[1] != num_classes:
-        raise ValueError(f"{name} must have {num_classes} columns, got {values.shape[1]}")
+        raise ValueError(
+            f"{name} must have {num_classes} columns, one a class, got {values.shape[1]}; check "
+            "that model, labels and num_classes belong together"
+        )
     # One sum tells in nearly every case: it is finite only if all values are.
     if (
         readable(values)
@@ -71,8 +87,9 @@ def check_scores(values: Array, *, name: str = "logits", num_classes: int | None
 
 def check_probs(probs: Array, *, name: str = "probs", num_classes: int | None = None) -> Tensor:
     """Probabilities of shape (B, K): finite, not negative, rows that sum to one."""
-    probs = check_scores(probs, name=name, num_classes=num_classes)
-    _check_rows(probs, name, "apply softmax to logits first")
+    values = as_tensor(probs)
+    probs = check_scores(values, name=name, num_classes=num_classes)
+    _check_rows(probs, name, "apply softmax to logits first", values.dtype)
     return probs
 
 
@@ -80,7 +97,7 @@ def check_transition(
     transition: Array, *, name: str = "transition", num_classes: int | None = None
 ) -> Tensor:
     """A K×K matrix whose row i is P(noisy = · | true = i), in float32 at least."""
-    transition = as_tensor(transition)
+    values = transition = as_tensor(transition)
     if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
         raise ValueError(f"{name} must be a square K×K matrix, got {tuple(transition.shape)}")
     transition = check_scores(transition, name=name, num_classes=num_classes)
@@ -89,6 +106,7 @@ def check_transition(
         name,
         "entry [i, j] is P(noisy = j | true = i): normalise the rows, or transpose a matrix whose "
         "columns sum to one",
+        values.dtype,
     )
     return transition
 
@@ -102,10 +120,13 @@ def check_prior(prior: Array, *, num_classes: int, name: str = "prior") -> Tenso
     if prior.shape != (num_classes,) or not prior.is_floating_point():
         raise ValueError(
             f"{name} must hold {num_classes} floating-point class weights, "
-            f"got {prior.dtype} of shape {tuple(prior.shape)}"
+            f"got {prior.dtype} of shape {tuple(prior.shape)}; divide class counts by their sum"
         )
     if readable(prior) and not _finite_and_not_negative(prior):
-        raise ValueError(f"{name} must be finite and not negative, got {prior.tolist()}")
+        raise ValueError(
+            f"{name} must be finite and not negative, got {prior.tolist()}; "
+            "divide class counts by their sum"
+        )
     return at_least_float32(prior)
 
 
@@ -152,7 +173,7 @@ def check_idx(idx: Array, *, num_examples: int, length: int) -> Tensor:
     if idx.shape != (length,) or idx.is_floating_point() or idx.dtype == torch.bool:
         raise ValueError(
             f"idx must hold {length} integer positions, one an example of the batch, "
-            f"got {idx.dtype} of shape {tuple(idx.shape)}"
+            f"got {idx.dtype} of shape {tuple(idx.shape)}; let the dataset return the index too"
         )
     idx = idx.long()
     if readable(idx) and not bool(((idx >= 0) & (idx < num_examples)).all()):
@@ -166,17 +187,41 @@ def check_idx(idx: Array, *, num_examples: int, length: int) -> Tensor:
 def check_num_classes(num_classes: int) -> int:
     """The number of classes, two or more."""
     if isinstance(num_classes, bool) or not isinstance(num_classes, int | np.integer):
-        raise ValueError(f"num_classes must be an integer, got {num_classes!r}")
+        raise ValueError(f"num_classes must be an integer, got {num_classes!r}; convert with int()")
     if num_classes < 2:
-        raise ValueError(f"num_classes must be at least 2, got {num_classes}")
+        raise ValueError(f"num_classes must be at least 2, got {num_classes}; count all classes")
     return int(num_classes)
 
 
 def check_rate(rate: float, *, name: str = "rate") -> float:
     """A noise rate in [0, 1)."""
-    if not 0 <= rate < 1:  # also refuses NaN
-        raise ValueError(f"{name} must lie in [0, 1), got {rate}; 40 % is written 0.4")
+    if not isinstance(rate, int | float | np.number) or not 0 <= rate < 1:  # also refuses NaN
+        raise ValueError(f"{name} must lie in [0, 1), got {rate!r}; 40 % is written 0.4")
     return float(rate)
+
+
+def check_eps(eps: float) -> float:
+    """A cut-off ε ≥ 0 in −ln(p + ε)."""
+    if not 0 <= eps < math.inf:
+        raise ValueError(f"eps must be finite and not negative, got {eps}; the paper has 1e-8")
+    return eps
+
+
+def check_strength(value: float | Tensor, *, name: str) -> float | Tensor:
+    """One finite, non-negative number, as a float or a tensor without dimensions."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise ValueError(
+                f"{name} must be one number, got a tensor of shape {tuple(value.shape)}; "
+                "weigh examples where the losses are averaged"
+            )
+        if not readable(value):
+            return value
+    elif not isinstance(value, int | float | np.number):
+        raise ValueError(f"{name} must be a number, got {value!r}; convert with float()")
+    if not 0 <= float(value) < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, got {float(value)}; 0 is off")
+    return value
 
 
 def check_weight(weight: Array, *, length: int, name: str = "weight") -> Tensor:
@@ -185,10 +230,13 @@ def check_weight(weight: Array, *, length: int, name: str = "weight") -> Tensor:
     if weight.shape != (length,) or not weight.is_floating_point():
         raise ValueError(
             f"{name} must hold {length} floating-point values, one an example, "
-            f"got {weight.dtype} of shape {tuple(weight.shape)}"
+            f"got {weight.dtype} of shape {tuple(weight.shape)}; convert with .float()"
         )
     if readable(weight) and not _finite_and_not_negative(weight):
-        raise ValueError(f"{name} must be finite and not negative; give a dropped example 0")
+        raise ValueError(
+            f"{name} must be finite and not negative, got {float(weight.min())}…"
+            f"{float(weight.max())}; give a dropped example 0"
+        )
     return at_least_float32(weight)
 
 
@@ -197,14 +245,18 @@ def _finite_and_not_negative(values: Tensor) -> bool:
     return float(least) >= 0 and float(most) < math.inf
 
 
-def _check_rows(rows: Tensor, name: str, remedy: str) -> None:
+def _check_rows(rows: Tensor, name: str, remedy: str, given: torch.dtype) -> None:
     if not readable(rows):
         return
     if bool((rows < 0).any()):
         bad = int((rows < 0).any(dim=1).nonzero()[0])
-        raise ValueError(f"{name} must not be negative, got {float(rows[bad].min())} in row {bad}")
+        raise ValueError(
+            f"{name} must not be negative, got {float(rows[bad].min())} in row {bad}; {remedy}"
+        )
     sums = rows.sum(dim=1)
-    if bool(((sums - 1).abs() > ROW_SUM_TOLERANCE).any()):
+    # Each entry was rounded to the dtype it came in, so a row may be off by as much.
+    tolerance = max(ROW_SUM_TOLERANCE, torch.finfo(given).eps)
+    if bool(((sums - 1).abs() > tolerance).any()):
         bad = int((sums - 1).abs().argmax())
         raise ValueError(
             f"rows of {name} must sum to 1, row {bad} sums to {sums[bad]:.6g}; {remedy}"

@@ -2,8 +2,8 @@
 
 A loss is a pure function ``(logits, y, *, …) -> (B,)``: one value an example, never reduced.
 ``y`` has shape (B,), or (B, J) to ask for J classes of each example at once, and then so has the
-result; :func:`per_class` uses this to get ℓ(f(x), j) for all classes j in O(B·K). ``dmi`` is the
-exception: it is one number a batch by nature.
+result; :func:`per_class` uses this to get ℓ(f(x), j) for all classes j in O(B·K). ``dmi``, one
+number a batch by nature, is the exception, and ``peer``, which pairs examples.
 
 Softmax and logarithms are computed in float32 at least, whatever the dtype of the logits.
 With p = softmax(logits), the cut-off cross-entropy is ℓ_j = −ln(p_j + ε) (paper, Sec. 5.1).
@@ -19,9 +19,11 @@ from torch import Tensor
 from covlearn.checks import (
     Array,
     as_tensor,
+    check_eps,
     check_labels,
     check_prior,
     check_scores,
+    check_strength,
     check_transition,
 )
 
@@ -33,7 +35,7 @@ def cross_entropy(logits: Tensor, y: Tensor, *, eps: float = 1e-8) -> Tensor:
     tensor([0.1269, 2.1269])
     """
     logits, y = _check_pair(logits, y)
-    return -_log_prob(logits, y, eps)
+    return -_log_prob(logits, y, check_eps(eps))
 
 
 def generalized_cross_entropy(logits: Tensor, y: Tensor, *, q: float = 0.7) -> Tensor:
@@ -59,7 +61,7 @@ def forward_corrected(
     """−ln((pᵀT)_y + ε) (Patrini et al. 2017): the model is asked for the noisy posterior."""
     logits, y = _check_pair(logits, y)
     transition = check_transition(transition, num_classes=logits.shape[1])
-    return -(_noisy_prob(logits.softmax(dim=1), y, transition) + eps).log()
+    return -(_noisy_prob(logits.softmax(dim=1), y, transition) + check_eps(eps)).log()
 
 
 def reweighted(
@@ -78,6 +80,7 @@ def reweighted(
     """
     logits, y = _check_pair(logits, y)
     transition = check_transition(transition, num_classes=logits.shape[1])
+    check_eps(eps)
     probs = logits.softmax(dim=1)
     weighing = probs.detach() if constant_weight else probs
     weight = (pick(weighing, y) + eps) / (_noisy_prob(weighing, y, transition) + eps)
@@ -90,7 +93,8 @@ def dmi(logits: Tensor, y: Tensor, *, eps: float = 1e-3) -> Tensor:
     The paper divides Yᵀp by B, which adds a constant to ln|det| but lets ε drown the determinant
     (5e−11 at K = 10) and with it the gradient; here, as in its authors' code, it is not divided.
     A batch that misses a class is singular (any 128 examples are, at K = 100): its value is −ln ε
-    and its gradient zero.
+    and its gradient zero. Where |det| is far below ε, as for an untrained network with K = 100, the
+    gradient vanishes too: start from a trained network.
     """
     logits, y = _check_pair(logits, y)
     if y.ndim != 1:
@@ -120,6 +124,8 @@ def peer(
     peer_eps: float = 1e-5,
 ) -> Tensor:
     """ℓ(f(x_n), y_n) − α ℓ(f(x_n1), y_n2) with n1, n2 drawn independently (Liu & Guo 2020)."""
+    _check_same(logits, peer_logits, "peer_logits")
+    check_strength(alpha, name="alpha")
     return cross_entropy(logits, y, eps=eps) - alpha * cross_entropy(
         peer_logits, peer_y, eps=peer_eps
     )
@@ -129,7 +135,8 @@ def confidence(logits: Tensor, *, prior: Tensor, eps: float = 1e-5) -> Tensor:
     """Σ_k π_k ℓ_k, the expectation of the peer term over the labels (paper, Sec. 3.1)."""
     logits = check_scores(logits)
     prior = check_prior(prior, num_classes=logits.shape[1])
-    return -(logits.softmax(dim=1) + eps).log() @ prior.to(logits.dtype)
+    # Not a matrix product: autocast would compute that in half precision.
+    return -((logits.softmax(dim=1) + check_eps(eps)).log() * prior.to(logits.dtype)).sum(dim=1)
 
 
 def cores(
@@ -142,6 +149,7 @@ def cores(
     confidence_eps: float = 1e-5,
 ) -> Tensor:
     """ℓ_y − β Σ_k π_k ℓ_k, CORES² without its dynamic sieve (Cheng et al. 2021)."""
+    check_strength(beta, name="beta")
     return cross_entropy(logits, y, eps=eps) - _per_example(
         beta * confidence(logits, prior=prior, eps=confidence_eps), y
     )
@@ -153,6 +161,7 @@ def joint(
     """(1 − λ)(ℓ_y¹ + ℓ_y²) + λ(KL(p¹‖p²) + KL(p²‖p¹)), JoCoR's loss of two networks (2020)."""
     if not 0 <= weight <= 1:
         raise ValueError(f"weight must lie in [0, 1], got {weight}; 0 leaves the two CE terms")
+    _check_same(logits_1, logits_2, "logits_2")
     supervised = cross_entropy(logits_1, y, eps=eps) + cross_entropy(logits_2, y, eps=eps)
     log_1, log_2 = (check_scores(logits).log_softmax(dim=1) for logits in (logits_1, logits_2))
     # The two divergences share their factor: KL₁₂ + KL₂₁ = Σ_k (p¹_k − p²_k)(ln p¹_k − ln p²_k).
@@ -207,6 +216,14 @@ def _check_pair(logits: Array, y: Array) -> tuple[Tensor, Tensor]:
     return logits, check_labels(y, num_classes=num_classes, length=num_examples, name="y")
 
 
+def _check_same(logits: Tensor, other: Tensor, name: str) -> None:
+    if other.shape != logits.shape:
+        raise ValueError(
+            f"{name} must have the shape of the logits, {tuple(logits.shape)}, got "
+            f"{tuple(other.shape)}; both are of one batch"
+        )
+
+
 def _check_q(q: float) -> None:
     if not 0 < q <= 1:
         raise ValueError(f"q must lie in (0, 1], got {q}; for q → 0 use cross_entropy")
@@ -228,4 +245,5 @@ def _noisy_prob(probs: Tensor, y: Tensor, transition: Tensor) -> Tensor:
     transition = transition.to(probs.dtype)
     if y.ndim == 1:
         return (probs * transition.t()[y]).sum(dim=1)
-    return pick(probs @ transition, y)
+    with torch.autocast(probs.device.type, enabled=False):  # which would round to half precision
+        return pick(probs @ transition, y)

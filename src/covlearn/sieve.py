@@ -12,6 +12,7 @@ from torch import Tensor
 from covlearn.checks import (
     Array,
     as_tensor,
+    check_eps,
     check_idx,
     check_labels,
     check_probs,
@@ -20,9 +21,12 @@ from covlearn.checks import (
 )
 from covlearn.losses import pick
 
-# The best cut in two explains 0.64 of the variance of a normal sample and 0.75 of a uniform one,
-# the flattest that still is one group; the rest is a margin for the chance of a small sample.
-TWO_GROUPS = 0.78
+# How far apart two groups must be, in units of their spread √((σ₁² + σ₂²)/2). Cut in two at best, a
+# normal sample has 2.7 and a uniform one, the flattest single group, √12; a sample of N scatters
+# around that by less than 7/√N (the 99th percentile from N = 50 to 5,000).
+ONE_GROUP_APART = 12**0.5
+APART_BY_CHANCE = 7.0
+FEWEST_SCORES, FEWEST_IN_GROUP = 50, 10
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,9 @@ def adjusted_loss(probs: Array, noisy: Array, *, eps: float = 1e-8) -> Tensor:
     return _adjusted_loss(*_check_pair(probs, noisy), eps)
 
 
-def refine(probs: Array, noisy: Array, *, lower: float, upper: float | None = None) -> Refined:
+def refine(
+    probs: Array, noisy: Array, *, lower: float, upper: float | None = None, eps: float = 1e-8
+) -> Refined:
     """Algorithm 1: keep ỹ where s ≤ L_min, take argmax p where s > L_max, drop between.
 
     ``upper=None`` means L_max = L_min: nothing is dropped; ``lower=-math.inf`` then takes argmax p
@@ -59,7 +65,9 @@ def refine(probs: Array, noisy: Array, *, lower: float, upper: float | None = No
     :func:`auto_threshold` and :func:`quantile_threshold`.
     """
     probs, noisy = _check_pair(probs, noisy)
-    return _refine(_adjusted_loss(probs, noisy), probs.argmax(dim=1), noisy, lower, upper)
+    return refine_scores(
+        _adjusted_loss(probs, noisy, eps), probs.argmax(dim=1), noisy, lower=lower, upper=upper
+    )
 
 
 def quantile_threshold(scores: Array, kept: float) -> float:
@@ -74,7 +82,7 @@ def quantile_threshold(scores: Array, kept: float) -> float:
     if not 0 < kept <= 1:
         raise ValueError(f"kept must lie in (0, 1], got {kept}; 61.54 % is written 0.6154")
     # Rounded first: 0.1 · 30 is 3.0000000000000004 in floating point.
-    rank = -int(-round(kept * len(scores), 6) // 1)
+    rank = max(1, -int(-round(kept * len(scores), 6) // 1))
     return float(scores.kthvalue(rank).values)
 
 
@@ -83,32 +91,40 @@ def auto_threshold(scores: Array) -> float:
 
     Of all cuts of the sorted scores it takes the one that explains most of their variance (the
     exact two-means split) and returns the middle of the gap there. It refuses, with a ValueError,
-    where the best cut explains no more than 0.78 of the variance (a uniform sample already gives
-    0.75): then the scores show no two groups, because nothing was learned yet, because the model
-    memorised the labels, or because no label is wrong.
+    fewer than 50 scores, a group of fewer than 10, and groups whose means are no further apart, in
+    units of their spread, than those of a single flat group cut in two (√12, plus 7/√N for chance).
+    Then the scores show no two groups: nothing was learned yet, the model memorised the labels, or
+    labels are wrong too rarely to be seen (one in twenty is, one in fifty is not).
 
-    >>> auto_threshold(torch.tensor([-9.0, -8.0, -9.0, 5.0, 6.0]))
+    >>> auto_threshold(torch.tensor([-9.0, -8.0] * 30 + [5.0, 6.0] * 10))
     -1.5
     """
     ordered = _check_scores(scores).double().sort().values
     num_scores = len(ordered)
-    total = float(((ordered - ordered.mean()) ** 2).sum())
-    if num_scores < 2 or total == 0:
+    if num_scores < FEWEST_SCORES:
         raise ValueError(
-            f"auto_threshold needs scores that differ, got {num_scores} equal ones; "
-            "train the sieve first, or pass a threshold"
+            f"auto_threshold needs at least {FEWEST_SCORES} scores, got {num_scores}; "
+            "pass a threshold (quantile_threshold gives one for a known noise rate)"
         )
+    centred = ordered - ordered.mean()
     left = torch.arange(1, num_scores, dtype=torch.float64)
-    left_mean = ordered.cumsum(0)[:-1] / left
-    right_mean = (ordered.sum() - ordered.cumsum(0)[:-1]) / (num_scores - left)
-    between = left * (num_scores - left) / num_scores * (left_mean - right_mean) ** 2
+    right = num_scores - left
+    left_sum, left_square = centred.cumsum(0)[:-1], centred.square().cumsum(0)[:-1]
+    between = left_sum**2 / left + left_sum**2 / right  # the whole sums to zero
     cut = int(between.argmax())
-    explained = float(between[cut]) / total
-    if explained <= TWO_GROUPS:
+    num_left, num_right = cut + 1, num_scores - cut - 1
+    mean_left, mean_right = left_sum[cut] / num_left, -left_sum[cut] / num_right
+    variance_left = left_square[cut] / num_left - mean_left**2
+    variance_right = (centred.square().sum() - left_square[cut]) / num_right - mean_right**2
+    spread = ((variance_left + variance_right) / 2).clamp(min=0).sqrt()
+    needed = ONE_GROUP_APART + APART_BY_CHANCE / num_scores**0.5
+    apart = float(mean_right - mean_left)
+    if min(num_left, num_right) < FEWEST_IN_GROUP or not apart > needed * float(spread):
         raise ValueError(
-            f"auto_threshold needs scores in two groups (the best cut must explain more than "
-            f"{TWO_GROUPS} of their variance), got {explained:.3f}; record the scores at another "
-            "epoch, or pass a threshold (quantile_threshold gives one for a known noise rate)"
+            f"auto_threshold needs two groups of scores, each of {FEWEST_IN_GROUP} or more and "
+            f"further apart than {needed:.2f} times their spread, got {num_left} and {num_right} "
+            f"scores {apart:.3g} apart with spread {float(spread):.3g}; record the scores at "
+            "another epoch, or pass a threshold (quantile_threshold gives one for a known rate)"
         )
     return float(ordered[cut] + ordered[cut + 1]) / 2
 
@@ -173,7 +189,7 @@ class SieveRecorder:
     ) -> None:
         labels = check_labels(noisy, num_classes=num_classes, name="noisy")
         self.num_classes = num_classes
-        self.noisy = labels.to(device)
+        self.noisy = labels.to(device, copy=True)
         self.score = torch.full(labels.shape, torch.nan, device=device)
         self.prediction = torch.full_like(self.noisy, -1)
 
@@ -203,18 +219,22 @@ class SieveRecorder:
             if upper is not None:
                 raise ValueError(f"upper={upper} needs a lower; pass both, or neither")
             lower = auto_threshold(self.score)
-        return _refine(self.score.clone(), self.prediction, self.noisy, lower, upper)
+        return refine_scores(
+            self.score.clone(), self.prediction, self.noisy, lower=lower, upper=upper
+        )
 
 
 def _adjusted_loss(probs: Tensor, noisy: Tensor, eps: float = 1e-8) -> Tensor:
+    check_eps(eps)
     loss_BK = -(probs + eps).log()
     given = pick(loss_BK, noisy)
     return torch.where(given.isinf(), given, given - loss_BK.mean(dim=1))
 
 
-def _refine(
-    score: Tensor, prediction: Tensor, noisy: Tensor, lower: float, upper: float | None
+def refine_scores(
+    score: Tensor, prediction: Tensor, noisy: Tensor, *, lower: float, upper: float | None = None
 ) -> Refined:
+    """Algorithm 1 from scores s_n and predicted classes that are already at hand."""
     upper = lower if upper is None else upper
     if not lower <= upper:  # also refuses NaN
         raise ValueError(f"expected lower ≤ upper, got lower={lower}, upper={upper}")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from covlearn.checks import (
     Array,
+    as_tensor,
     check_labels,
     check_prior,
     check_probs,
@@ -157,7 +158,7 @@ def revised_transition(transition: Array, slack: Array) -> Tensor:
             [ 0.0000,  0.0000]])
     """
     transition = check_transition(transition)
-    slack = torch.as_tensor(slack)
+    slack = as_tensor(slack)
     if slack.shape != transition.shape:
         raise ValueError(
             f"slack must have the shape of the transition, {tuple(transition.shape)}, "

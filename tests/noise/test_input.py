@@ -89,7 +89,9 @@ def test_bad_transitions_and_parts() -> None:
     part = np.zeros(12, int)
     with pytest.raises(ValueError, match=r"rows of transitions\[1\] must sum to 1"):
         noise.part_dependent(Y, part, transitions=[HALF_SWAP, wrong_sum], seed=0)
-    with pytest.raises(ValueError, match=r"transitions\[1\] must have 3 columns, got 2"):
+    with pytest.raises(
+        ValueError, match=r"transitions\[1\] must have 3 columns, one a class, got 2"
+    ):
         noise.part_dependent(Y, part, transitions=[HALF_SWAP, np.eye(2)], seed=0)
     with pytest.raises(ValueError, match="two or more, got 1; with one part use class_dependent"):
         noise.part_dependent(Y, part, transitions=[HALF_SWAP], seed=0)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SINK_FACTOR = 2.0
+MISSED = 0.02  # a rate that is expected to be off by more is worth a warning
 LISTED = 8  # a sentence names at most so many classes
 PRINTED_CLASSES = 12  # a wider transition does not fit a line
 
@@ -102,10 +103,19 @@ def with_card(
     empty = np.flatnonzero(total_K == 0)
     if len(empty):
         notes = [*notes, f"without examples, so that their rows of T are NaN: {_named(empty)}"]
+    warnings = []
     sinks = _sinks(count_KK)
-    sink_text = (
-        f"sink: {_named(sinks)}, over twice the clean size and twice an even share of wrong labels"
-    )
+    if len(sinks):
+        warnings.append(
+            f"sink: {_named(sinks)}, over twice the clean size and twice an even share of wrong "
+            "labels"
+        )
+    expected_rate = float(flip_rate.mean())
+    if requested_rate is not None and abs(expected_rate - requested_rate) > MISSED:
+        warnings.append(
+            f"rate: asked {requested_rate:g}, but the flip rates drawn have the mean "
+            f"{expected_rate:.4f}, since they are truncated"
+        )
     card = NoiseCard(
         variant=variant,
         version=version,
@@ -113,14 +123,14 @@ def with_card(
         num_examples=len(clean),
         num_classes=num_classes,
         requested_rate=requested_rate,
-        expected_rate=float(flip_rate.mean()),
+        expected_rate=expected_rate,
         actual_rate=float((clean != noisy).mean()),
         transition=transition,
         dominance=float(margin_K.min()),
         num_dominant=int((margin_K > 0).sum()),
         largest_class=int(share_K.argmax()),
         largest_share=float(share_K.max()),
-        warnings=(sink_text,) if len(sinks) else (),
+        warnings=tuple(warnings),
         notes=tuple(notes),
     )
     return NoisyLabels(label=noisy, flip_rate=flip_rate, card=card)
