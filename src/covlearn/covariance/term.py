@@ -230,14 +230,14 @@ def example_share(
 ) -> Tensor:
     """The weight of each example's c_n such that the *mean* over the batch is the term."""
     check_weighting(weighting)
-    if weighting == "sample":
-        return gamma(refined, weight, dtype) / stats.kept_share
     gamma_B = gamma(refined, weight, dtype)
-    mass_K = class_mass(refined, gamma_B, len(stats.class_weight))
-    # A class without mass in the batch has no example with γ > 0 either: 0/0 is put right below.
-    scale_K = len(refined) * stats.class_weight.to(dtype) / mass_K
-    scale_B = scale_K.index_select(0, refined.clamp(min=0))
-    return torch.where(gamma_B > 0, scale_B * gamma_B, 0)
+    if weighting == "sample":
+        return gamma_B / stats.kept_share
+    row = refined.clamp(min=0)
+    mass_K = gamma_B.new_zeros(len(stats.class_weight)).index_add_(0, row, gamma_B)
+    # A class without mass in the batch has examples with γ = 0 at most: the bound keeps 0/0 out.
+    scale_K = stats.class_weight.to(dtype) / mass_K.clamp_(min=1e-30)
+    return scale_K.index_select(0, row).mul_(gamma_B).mul_(len(refined))
 
 
 def cal_of(
@@ -252,15 +252,15 @@ def cal_of(
     regularizer_eps: float,
 ) -> Tensor:
     """The loss of inputs that were checked, given each example's share in the covariance."""
-    probs = logits.softmax(dim=1)
-    log_BK = (probs + regularizer_eps).log()
-    # All that multiplies ℓ_j in the regulariser and the covariance, gathered before the one
-    # product that needs a gradient.
-    share_B1 = share_B.unsqueeze(1)
+    y_B1, share_B1 = y.unsqueeze(1), share_B.unsqueeze(1)
+    # All that multiplies ln(p_j + ε) in the regulariser and the covariance, gathered before the one
+    # product that needs a gradient: βπ_j + share·(1{ỹ = j} − T̂_ŷj).
     row_BK = transition.index_select(0, refined.clamp(min=0)).to(logits.dtype)
-    factor_BK = torch.addcmul((-beta * prior).to(logits.dtype), share_B1, row_BK)
-    factor_BK.scatter_add_(1, y.unsqueeze(1), -share_B1)
-    return -(pick(probs, y) + eps).log() - (factor_BK * log_BK).sum(dim=1)
+    factor_BK = torch.addcmul((beta * prior).to(logits.dtype), share_B1, row_BK, value=-1)
+    factor_BK.scatter_add_(1, y_B1, share_B1)
+    probs = logits.softmax(dim=1)
+    own_B1 = probs.gather(1, y_B1).add(eps).log()
+    return (factor_BK * probs.add(regularizer_eps).log()).sum(dim=1) - own_B1.squeeze(1)
 
 
 def deviation(
