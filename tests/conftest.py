@@ -7,8 +7,9 @@ import hypothesis
 import pytest
 import torch
 
-# The tensors here are small: a second thread costs more than it brings.
+# The tensors here are small: a second thread costs more than it brings, in subprocesses too.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 hypothesis.settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=50, print_blob=True

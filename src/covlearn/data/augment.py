@@ -1,0 +1,91 @@
+"""Augmentation as tensor operations on a batch of images that are already on the device."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from covlearn.data import counter
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """What happens to an image on its way into a batch: crop, flip, rotate, then normalise.
+
+    ``crop`` is the number of black pixels around the image of which a window of its size is taken,
+    ``rotate`` the largest angle in degrees, ``mean`` and ``std`` of the channels at scale 0–1.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    crop: int = 0
+    flip: bool = False
+    rotate: float = 0.0
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything but normalisation happens."""
+        return bool(self.crop or self.flip or self.rotate)
+
+    @property
+    def still(self) -> "Augmentation":
+        """The same normalisation without any movement, for evaluation."""
+        return replace(self, crop=0, flip=False, rotate=0.0)
+
+
+def augment(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> Tensor:
+    """uint8 images as normalised float32 (B, C, H, W), channels last in memory.
+
+    Movements are composed to one source position a pixel, so that each image is read once.
+    """
+    if how.moves:
+        image_BHWC = _moved(image_BHWC, idx, key, how)
+    return normalise(image_BHWC, how)
+
+
+def normalise(image_BHWC: Tensor, how: Augmentation) -> Tensor:
+    """(x / 255 − mean) / std, as (B, C, H, W), channels last in memory."""
+    scale, shift = _affine(how, image_BHWC.device)
+    return (image_BHWC * scale + shift).permute(0, 3, 1, 2)
+
+
+@lru_cache
+def _affine(how: Augmentation, device: torch.device) -> tuple[Tensor, Tensor]:
+    """x·scale + shift = (x / 255 − mean) / std; kept, since a captured step cannot make them."""
+    scale = torch.tensor([1 / (255 * s) for s in how.std], device=device)
+    shift = torch.tensor([-m / s for m, s in zip(how.mean, how.std, strict=True)], device=device)
+    return scale, shift
+
+
+def _moved(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> Tensor:
+    size, height, width, channels = image_BHWC.shape
+    device = image_BHWC.device
+    row = torch.arange(height, device=device).view(1, height, 1)
+    col = torch.arange(width, device=device).view(1, 1, width)
+    # From the picture that is wanted back to the picture that is there: the last movement first.
+    inside = torch.ones((), dtype=torch.bool, device=device)
+    if how.rotate:
+        turn = (2 * counter.uniform(key, idx, counter.ROTATE) - 1) * math.radians(how.rotate)
+        cos, sin = turn.cos().view(size, 1, 1), turn.sin().view(size, 1, 1)
+        x, y = col + 0.5 - width / 2, row + 0.5 - height / 2
+        row = (cos * y + sin * x + height / 2).floor().long()
+        col = (cos * x - sin * y + width / 2).floor().long()
+        inside = (row >= 0) & (row < height) & (col >= 0) & (col < width)
+    if how.flip:
+        flipped = counter.below(2, key, idx, counter.FLIP).view(size, 1, 1) == 1
+        col = torch.where(flipped, width - 1 - col, col)
+    if how.crop:
+        places = 2 * how.crop + 1
+        down = counter.below(places, key, idx, counter.CROP_DOWN).view(size, 1, 1)
+        right = counter.below(places, key, idx, counter.CROP_RIGHT).view(size, 1, 1)
+        row, col = row + down - how.crop, col + right - how.crop
+        inside = inside & (row >= 0) & (row < height) & (col >= 0) & (col < width)
+    source = (row.clamp(0, height - 1) * width + col.clamp(0, width - 1)).expand(
+        size, height, width
+    )
+    flat = image_BHWC.reshape(size, height * width, channels)
+    moved = flat.gather(1, source.reshape(size, -1, 1).expand(-1, -1, channels))
+    moved = moved.view(size, height, width, channels)
+    return moved * inside.expand(size, height, width).unsqueeze(-1)

@@ -1,0 +1,261 @@
+"""The vocabulary of training data: what a network is shown, and in which order.
+
+No type here has room for a clean label: clean labels meet a model in evaluation alone. Order and
+augmentation are a function of (seed, epoch, idx), so that the same epoch comes out of both
+implementations, of any number of processes, and of a run that was interrupted.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sized
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from covlearn.checks import check_labels
+from covlearn.data import counter
+from covlearn.data.augment import Augmentation, augment
+
+
+class Mix(NamedTuple):
+    """What mixup adds to a batch: mixed inputs, the partners' labels and the inputs' own share."""
+
+    x: Tensor
+    y: Tensor
+    share: Tensor
+
+
+class Batch(NamedTuple):
+    """What a step sees: inputs, noisy labels, positions in the training set, perhaps a mixture."""
+
+    x: Tensor
+    y: Tensor
+    idx: Tensor
+    mix: Mix | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """Examples with the labels they came with.
+
+    ``x`` holds uint8 images (N, H, W, C), which need an ``augmentation`` (at least mean and std),
+    or float features (N, …), which take none.
+    """
+
+    x: Tensor
+    y: Tensor
+    num_classes: int
+    augmentation: Augmentation | None = None
+
+    def __post_init__(self) -> None:
+        check_labels(self.y, num_classes=self.num_classes, length=len(self.x), name="y")
+        check_inputs(self.x[:1], self.augmentation)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def subset(self, idx: Tensor) -> "Split":
+        """The examples at the given positions, numbered anew from zero."""
+        return replace(self, x=self.x[idx], y=self.y[idx])
+
+
+class Batches(Protocol):
+    """An endless supply of epochs; epoch e is the same however often it is asked for."""
+
+    num_classes: int
+    batch_size: int
+    device: torch.device
+
+    def __len__(self) -> int:
+        """The number of examples."""
+        ...
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch in order, this process's share of each; the last is smaller."""
+        ...
+
+
+class _Batches(ABC):
+    """Order, shares and mixtures; how inputs are read is left to the two implementations."""
+
+    def __init__(
+        self,
+        y: Tensor,
+        num_classes: int,
+        augmentation: Augmentation | None,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        shuffle: bool = True,
+        mixup: bool = False,
+        balanced_batches: int | None = None,
+        device: torch.device | str = "cpu",
+        process: int = 0,
+        num_processes: int = 1,
+    ) -> None:
+        if batch_size < 1 or batch_size % num_processes:
+            raise ValueError(
+                f"batch_size must be positive and divide by the number of processes, "
+                f"{num_processes}, got {batch_size}"
+            )
+        if balanced_batches is not None and (not shuffle or balanced_batches < 1):
+            raise ValueError(
+                f"balanced_batches must be positive and needs shuffle, got {balanced_batches}"
+            )
+        self.device = torch.device(device)
+        self.y = y.long().to(self.device)
+        self.num_classes = num_classes
+        self.augmentation = augmentation if shuffle or augmentation is None else augmentation.still
+        self.batch_size = batch_size
+        self.seed = seed
+        self.shuffle = shuffle
+        self.mixup = mixup
+        self.balanced_batches = balanced_batches
+        self.process = process
+        self.num_processes = num_processes
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def order(self, epoch: int) -> Tensor:
+        """The positions of an epoch, one after the other, for all processes together."""
+        if not self.shuffle:
+            return torch.arange(len(self.y), device=self.device)
+        key = self.key(epoch)
+        order = counter.permutation(key, len(self.y))
+        if self.balanced_batches is None:
+            return order
+        return self._balanced(order, key, self.balanced_batches * self.batch_size)
+
+    def key(self, epoch: int) -> Tensor:
+        """The number that all random choices of an epoch start from."""
+        return counter.key(self.seed, epoch).to(self.device)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch in order, this process's share of each; the last is smaller."""
+        key = self.key(epoch)
+        wholes = self.order(epoch).split(self.batch_size)
+        requests = [self._request(whole, key) for whole in wholes]
+        for whole, request, raw in zip(wholes, requests, self._read(requests), strict=True):
+            yield self._batch(whole, request, raw, key)
+
+    def _request(self, whole: Tensor, key: Tensor) -> Tensor:
+        """What to read for this process's share of a batch: its examples, then their partners."""
+        idx = whole[self.process :: self.num_processes]
+        if not self.mixup:
+            return idx
+        partner = whole[counter.bits(key, whole, counter.PARTNER).argsort()]
+        return torch.cat([idx, partner[self.process :: self.num_processes]])
+
+    def _batch(self, whole: Tensor, request: Tensor, raw: Tensor, key: Tensor) -> Batch:
+        x = prepare(raw, request, key, self.augmentation)
+        if not self.mixup:
+            return Batch(x, self.y[request], request)
+        idx, partner = request.chunk(2)
+        own, other = x.chunk(2)
+        # Beta(½, ½) is the arcsine law; the larger share stays with the example itself.
+        share = (0.5 * math.pi * counter.uniform(key, whole[:1], counter.MIX)).sin() ** 2
+        share = torch.maximum(share, 1 - share)
+        return Batch(
+            own, self.y[idx], idx, Mix(share * own + (1 - share) * other, self.y[partner], share)
+        )
+
+    def _balanced(self, order: Tensor, key: Tensor, total: int) -> Tensor:
+        """``total`` positions with every noisy class as often as any other, in random order."""
+        by_class = order[self.y[order].argsort(stable=True)]
+        count = torch.bincount(self.y, minlength=self.num_classes)
+        if bool((count == 0).any()):
+            raise ValueError(
+                f"balanced batches need an example of each class, class {int(count.argmin())} has "
+                "none; leave balanced_batches out"
+            )
+        each = -(-total // self.num_classes)
+        # A class that is smaller than its share comes round again.
+        turn = torch.arange(each, device=self.device).unsqueeze(0) % count.unsqueeze(1)
+        drawn = by_class[(count.cumsum(0) - count).unsqueeze(1) + turn].flatten()
+        place = torch.arange(len(drawn), device=self.device)
+        return drawn[counter.bits(key, place, counter.BALANCE).argsort()][:total]
+
+    @abstractmethod
+    def _read(self, requests: list[Tensor]) -> Iterator[Tensor]:
+        """The raw inputs at each list of positions."""
+
+
+class Resident(_Batches):
+    """The whole split on the device: nothing is copied from the host within an epoch."""
+
+    def __init__(self, split: Split, **options: Any) -> None:
+        super().__init__(split.y, split.num_classes, split.augmentation, **options)
+        self.x = split.x.to(self.device)
+
+    def _read(self, requests: list[Tensor]) -> Iterator[Tensor]:
+        return (self.x[request] for request in requests)
+
+    def gather(self, idx: Tensor, key: Tensor) -> Batch:
+        """One batch as tensor operations alone, for a step that is captured."""
+        return self._batch(idx, request := self._request(idx, key), self.x[request], key)
+
+
+class Loaded(_Batches):
+    """Inputs from a map-style dataset, read by worker processes; for what does not fit.
+
+    ``dataset[i]`` is the input of example i: a uint8 image (H, W, C) or float features.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Tensor],
+        y: Tensor,
+        num_classes: int,
+        *,
+        augmentation: Augmentation | None = None,
+        num_workers: int = 0,
+        **options: Any,
+    ) -> None:
+        length = len(dataset) if isinstance(dataset, Sized) else None
+        check_labels(y, num_classes=num_classes, length=length, name="y")
+        check_inputs(dataset[0].unsqueeze(0), augmentation)
+        super().__init__(y, num_classes, augmentation, **options)
+        self.dataset = dataset
+        self.num_workers = num_workers
+
+    def _read(self, requests: list[Tensor]) -> Iterator[Tensor]:
+        loader = DataLoader(
+            self.dataset,
+            batch_sampler=[request.tolist() for request in requests],
+            num_workers=self.num_workers,
+            collate_fn=torch.stack,
+            pin_memory=self.device.type == "cuda",
+            # The loader draws a seed for its workers; from a generator of its own it leaves the
+            # global state as it was.
+            generator=torch.Generator(),
+        )
+        return (raw.to(self.device, non_blocking=True) for raw in loader)
+
+
+def prepare(raw: Tensor, idx: Tensor, key: Tensor, augmentation: Augmentation | None) -> Tensor:
+    """Raw inputs as a network takes them."""
+    return raw if augmentation is None else augment(raw, idx, key, augmentation)
+
+
+def check_inputs(raw: Tensor, augmentation: Augmentation | None) -> None:
+    """uint8 images with an augmentation, or float features without."""
+    if raw.dtype == torch.uint8:
+        if raw.ndim != 4 or augmentation is None:
+            raise ValueError(
+                "uint8 inputs must be images (N, H, W, C) with an augmentation that holds at least "
+                f"mean and std, got shape {tuple(raw.shape)} and augmentation {augmentation}"
+            )
+        if len(augmentation.mean) != raw.shape[3] or len(augmentation.std) != raw.shape[3]:
+            raise ValueError(
+                f"augmentation must have a mean and a std for each of {raw.shape[3]} channels, got "
+                f"{len(augmentation.mean)} and {len(augmentation.std)}"
+            )
+    elif not raw.is_floating_point() or augmentation is not None:
+        raise ValueError(
+            f"inputs must be uint8 images with an augmentation or float features without, got "
+            f"{raw.dtype} and augmentation {augmentation}"
+        )

@@ -1,0 +1,178 @@
+"""Data by name, and noise by name to put on its labels."""
+
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covlearn.checks import check_labels
+from covlearn.config import nearest
+from covlearn.data.augment import Augmentation
+from covlearn.data.batches import Split
+from covlearn.noise import VARIANTS, NoiseCard, NoisyLabels, instance_dependent, pair, symmetric
+
+DIGITS_TEST = 500
+NOISES = ("none", "symmetric", "pair", *VARIANTS)
+NPZ_NEEDS = ("x", "y", "x_test", "y_test")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Training examples with the labels they came with, and a test split with right ones.
+
+    ``clean``, the right labels of the training examples where they are known, is for evaluation
+    alone: a method is given ``train`` and nothing else.
+    """
+
+    name: str
+    train: Split
+    test: Split
+    clean: Tensor | None = None
+
+
+def load_data(name: str) -> Source:
+    """``"digits"``, or the path of an .npz file with x, y, x_test, y_test and perhaps clean.
+
+    ``x`` holds uint8 images (N, H, W, C) or float features (N, …); labels are 0…K−1.
+    """
+    if name == "digits":
+        return digits()
+    if name.endswith(".npz"):
+        return from_npz(Path(name))
+    raise ValueError(
+        f"data must be digits or the path of an .npz file, got {name!r}{nearest(name, ['digits'])}"
+    )
+
+
+def digits() -> Source:
+    """scikit-learn's 8×8 digits, scaled to 0–1: 1297 to train on, always the same 500 to test.
+
+    The file has writer after writer, so that it is shuffled before it is cut.
+    """
+    from sklearn.datasets import load_digits  # noqa: PLC0415  slow to import, and only here
+
+    x, y = load_digits(return_X_y=True)
+    images = torch.from_numpy(x / 16).float().reshape(-1, 1, 8, 8)
+    labels = torch.from_numpy(y).long()
+    # NumPy promises the legacy generator's draws for ever.
+    order = torch.from_numpy(np.random.RandomState(0).permutation(len(y)))
+    whole = Split(images, labels, num_classes=10)
+    train = whole.subset(order[:-DIGITS_TEST])
+    return Source("digits", train, whole.subset(order[-DIGITS_TEST:]), clean=train.y)
+
+
+def from_npz(path: Path) -> Source:
+    """Arrays from a file; its labels ``y`` may be noisy, those of ``y_test`` are taken as right."""
+    arrays = _read_npz(path)
+    y, y_test = arrays["y"], arrays["y_test"]
+    for name in ("y", "y_test"):
+        if arrays[name].dtype.kind not in "iu" or arrays[name].ndim != 1 or not arrays[name].size:
+            raise ValueError(
+                f"{name} in {path} must be a vector of class numbers 0…K−1, got "
+                f"{arrays[name].dtype} of shape {arrays[name].shape}"
+            )
+    if arrays["x"].shape[1:] != arrays["x_test"].shape[1:]:
+        raise ValueError(
+            f"x and x_test in {path} must hold examples of one shape, got "
+            f"{arrays['x'].shape[1:]} and {arrays['x_test'].shape[1:]}"
+        )
+    num_classes = max(2, int(max(y.max(), y_test.max())) + 1)
+    augmentation = _still(arrays["x"])
+    try:
+        train, test = (
+            Split(
+                _inputs(arrays[x]), torch.from_numpy(y.astype(np.int64)), num_classes, augmentation
+            )
+            for x, y in (("x", y), ("x_test", y_test))
+        )
+        clean = None
+        if "clean" in arrays:
+            clean = check_labels(
+                arrays["clean"], num_classes=num_classes, length=len(train), name="clean"
+            )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return Source(str(path), train, test, clean)
+
+
+def with_noise(source: Source, spec: str, *, seed: int) -> tuple[Source, NoiseCard | None]:
+    """The source with noise on its training labels, which were right until now, and the card.
+
+    ``spec`` is ``none`` or KIND:RATE with symmetric, pair or a variant of instance-dependent
+    noise, which looks at the raw inputs, images in channel-height-width order.
+    """
+    kind, _, rate_text = spec.partition(":")
+    if kind not in NOISES:
+        raise ValueError(
+            f"noise must be one of {', '.join(NOISES)}, got {kind!r}{nearest(kind, NOISES)}"
+        )
+    if kind == "none":
+        if rate_text:
+            raise ValueError(f"noise none has no rate, got {spec!r}")
+        return source, None
+    try:
+        rate = float(rate_text)
+    except ValueError:
+        raise ValueError(f"noise must read KIND:RATE, as {kind}:0.4, got {spec!r}") from None
+    train = source.train
+    if source.clean is not None and not torch.equal(source.clean, train.y):
+        raise ValueError(f"the labels of {source.name} are noisy already; pass noise none")
+    noisy = _draw(kind, train, rate=rate, seed=seed)
+    labels = torch.from_numpy(noisy.label)
+    return replace(source, train=replace(train, y=labels), clean=train.y), noisy.card
+
+
+def _draw(kind: str, train: Split, *, rate: float, seed: int) -> NoisyLabels:
+    options: dict[str, Any] = {"rate": rate, "num_classes": train.num_classes, "seed": seed}
+    if kind == "symmetric":
+        return symmetric(train.y, **options)
+    if kind == "pair":
+        return pair(train.y, **options)
+    images = train.augmentation is not None
+    x = train.x.permute(0, 3, 1, 2) if images else train.x
+    return instance_dependent(x, train.y, variant=kind, **options)
+
+
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.exists():
+        raise ValueError(f"data file {path} does not exist")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"{path} cannot be read as an .npz file of arrays: {error}") from error
+    missing = [name for name in NPZ_NEEDS if name not in arrays]
+    if missing:
+        raise ValueError(
+            f"{path} must hold {', '.join(NPZ_NEEDS)}, but {', '.join(missing)} is missing; "
+            f"it holds {', '.join(arrays) or 'nothing'}"
+        )
+    return arrays
+
+
+def _inputs(x: NDArray[Any]) -> Tensor:
+    if x.dtype.kind == "f":
+        x = x.astype(np.float32)
+        if not np.isfinite(x).all():
+            bad = int(np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))[0])
+            raise ValueError(f"inputs must be finite, got NaN or infinity first in row {bad}")
+    return torch.from_numpy(np.ascontiguousarray(x))
+
+
+def _still(x: NDArray[Any]) -> Augmentation | None:
+    """Images are normalised by the mean and deviation of their channels, and not moved."""
+    if x.dtype != np.uint8 or x.ndim != 4:
+        return None
+    level = np.arange(256) / 255
+    mean, std = [], []
+    for channel in range(x.shape[3]):
+        share = np.bincount(x[..., channel].ravel(), minlength=256) / x[..., channel].size
+        mean.append(float(share @ level))
+        variance = float(share @ (level - mean[-1]) ** 2)
+        std.append(max(variance**0.5, 1 / 255))  # a channel that is constant stays finite
+    return Augmentation(mean=tuple(mean), std=tuple(std))
