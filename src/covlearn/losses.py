@@ -99,18 +99,26 @@ def dmi(logits: Tensor, y: Tensor, *, eps: float = 1e-3) -> Tensor:
     logits, y = _check_pair(logits, y)
     if y.ndim != 1:
         raise ValueError(f"dmi needs one label an example, got y of shape {tuple(y.shape)}")
-    if not eps > 0:
-        raise ValueError(f"eps must be positive, got {eps}; a singular batch has ln 0 otherwise")
     num_classes = logits.shape[1]
     probs = logits.softmax(dim=1).double()
     joint_KK = probs.new_zeros(num_classes, num_classes).index_add(0, y, probs)
+    return dmi_from_joint(joint_KK, eps=eps).to(logits.dtype)
+
+
+def dmi_from_joint(joint: Tensor, *, eps: float = 1e-3) -> Tensor:
+    """−ln(|det J| + ε) of J = Yᵀp, which parts of a batch that lie apart can be added up to.
+
+    Its gradient at a singular J is zero.
+    """
+    if not eps > 0:
+        raise ValueError(f"eps must be positive, got {eps}; a singular batch has ln 0 otherwise")
     # slogdet's gradient is the inverse, NaN for a singular matrix: such a batch is swapped for the
-    # identity before the determinant, so that no NaN is ever formed.
-    usable = torch.linalg.slogdet(joint_KK.detach()).logabsdet.isfinite()
-    identity = torch.eye(num_classes, dtype=probs.dtype, device=probs.device)
-    log_det = torch.linalg.slogdet(torch.where(usable, joint_KK, identity)).logabsdet
+    # identity before the determinant, so that no NaN is ever formed. A NaN that came stays one.
+    usable = torch.linalg.slogdet(joint.detach()).logabsdet != -torch.inf
+    identity = torch.eye(joint.shape[0], dtype=joint.dtype, device=joint.device)
+    log_det = torch.linalg.slogdet(torch.where(usable, joint, identity)).logabsdet
     log_eps = torch.full_like(log_det, math.log(eps))
-    return -torch.where(usable, torch.logaddexp(log_det, log_eps), log_eps).to(logits.dtype)
+    return -torch.where(usable, torch.logaddexp(log_det, log_eps), log_eps)
 
 
 def peer(

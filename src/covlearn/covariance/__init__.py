@@ -5,6 +5,7 @@ from covlearn.covariance.table import class_mean_loss, covariance_table
 from covlearn.covariance.term import (
     SecondOrder,
     Weighting,
+    batch_mass,
     cal,
     covariance_term,
     with_covariance,
@@ -14,6 +15,7 @@ __all__ = [
     "CALLoss",
     "SecondOrder",
     "Weighting",
+    "batch_mass",
     "cal",
     "class_mean_loss",
     "covariance_table",

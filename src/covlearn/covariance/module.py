@@ -96,7 +96,7 @@ class CALLoss(nn.Module):
         refined = self.refined[idx].long()
         stats = SecondOrder(self.transition, self.class_weight, self.kept_share)
         weight = None if self.weight is None else self.weight[idx]
-        share_B = example_share(refined, stats, self.weighting, weight, logits.dtype)
+        share_B = example_share(refined, stats, self.weighting, weight, None, logits.dtype)
         beta = check_strength(self.beta, name="beta")
         loss = cal_of(logits, y, refined, self.transition, share_B, self.prior, beta, 1e-8, 1e-5)
         return loss.mean() if self.reduction == "mean" else loss

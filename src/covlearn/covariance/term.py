@@ -97,6 +97,7 @@ def covariance_term(
     weighting: Weighting = "class",
     mean_loss: Tensor | None = None,
     weight: Tensor | None = None,
+    mass: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
     """The batch's estimate of Σ_j E_ŷ[Cov(T_ŷj(X), ℓ_j(X) | ŷ)], a scalar.
@@ -109,12 +110,20 @@ def covariance_term(
 
     ``mean_loss`` (K×K, :func:`class_mean_loss`) centres ℓ_j on its mean over class i, as published;
     it changes the value, not the gradient. ``weight`` is γ(x) of the batch's examples; those with
-    refined −1 add nothing.
+    refined −1 add nothing. ``mass`` is :func:`batch_mass` summed over processes that share a
+    batch; the mean over all their examples is then the term.
     """
     logits, y, refined, weight = check_batch(logits, y, refined, stats, weight, mean_loss)
     loss_BK = -(logits.softmax(dim=1) + eps).log()
-    share_B = example_share(refined, stats, weighting, weight, loss_BK.dtype)
+    share_B = example_share(refined, stats, weighting, weight, mass, loss_BK.dtype)
     return (share_B * deviation(loss_BK, y, refined, stats, mean_loss)).mean()
+
+
+def batch_mass(refined: Tensor, num_classes: int, *, weight: Tensor | None = None) -> Tensor:
+    """Σ_n γ_n 1{ŷ_n = i} of a batch and its size, shape (K + 1,): what processes have to sum."""
+    gamma_B = gamma(refined, weight, torch.float32)
+    size = torch.full_like(gamma_B[:1], len(gamma_B))
+    return torch.cat([class_mass(refined, gamma_B, num_classes), size])
 
 
 def cal(
@@ -128,6 +137,7 @@ def cal(
     weighting: Weighting = "class",
     mean_loss: Tensor | None = None,
     weight: Tensor | None = None,
+    mass: Tensor | None = None,
     eps: float = 1e-8,
     regularizer_eps: float = 1e-5,
 ) -> Tensor:
@@ -140,7 +150,7 @@ def cal(
     check_strength(beta, name="beta")
     check_eps(eps)
     check_eps(regularizer_eps)
-    share_B = example_share(refined, stats, weighting, weight, logits.dtype)
+    share_B = example_share(refined, stats, weighting, weight, mass, logits.dtype)
     loss = cal_of(logits, y, refined, stats.transition, share_B, prior, beta, eps, regularizer_eps)
     if mean_loss is not None:
         centre_BK = as_tensor(mean_loss)[refined.clamp(min=0)].to(logits.dtype)
@@ -154,7 +164,7 @@ def with_covariance(base_loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[.
     ``base_loss(logits, y) -> (B,)`` must also take y of shape (B, K), as those of
     :mod:`covlearn.losses` do (all but ``dmi`` and ``peer``; options are bound with
     ``functools.partial``). The result is called
-    with ``(logits, y, refined, stats, *, weighting, mean_loss, weight)`` and returns (B,).
+    with ``(logits, y, refined, stats, *, weighting, mean_loss, weight, mass)`` and returns (B,).
 
     For every T(x) and every loss, E[base] − Cov = Σ_i P_i Σ_j T_ij E[ℓ_j | ŷ = i]: the risk if the
     noise depended on the class alone.
@@ -169,10 +179,11 @@ def with_covariance(base_loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[.
         weighting: Weighting = "class",
         mean_loss: Tensor | None = None,
         weight: Tensor | None = None,
+        mass: Tensor | None = None,
     ) -> Tensor:
         logits, y, refined, weight = check_batch(logits, y, refined, stats, weight, mean_loss)
         loss_BK = per_class(base_loss, logits)
-        share_B = example_share(refined, stats, weighting, weight, loss_BK.dtype)
+        share_B = example_share(refined, stats, weighting, weight, mass, loss_BK.dtype)
         return pick(loss_BK, y) - share_B * deviation(loss_BK, y, refined, stats, mean_loss)
 
     return corrected
@@ -226,6 +237,7 @@ def example_share(
     stats: SecondOrder,
     weighting: Weighting,
     weight: Tensor | None,
+    mass: Tensor | None,
     dtype: torch.dtype,
 ) -> Tensor:
     """The weight of each example's c_n such that the *mean* over the batch is the term."""
@@ -234,10 +246,14 @@ def example_share(
     if weighting == "sample":
         return gamma_B / stats.kept_share
     row = refined.clamp(min=0)
-    mass_K = gamma_B.new_zeros(len(stats.class_weight)).index_add_(0, row, gamma_B)
+    size: int | Tensor = len(refined)
+    if mass is None:
+        mass_K = gamma_B.new_zeros(len(stats.class_weight)).index_add_(0, row, gamma_B)
+    else:
+        mass_K, size = mass[:-1].to(dtype), mass[-1].to(dtype)
     # A class without mass in the batch has examples with γ = 0 at most: the bound keeps 0/0 out.
-    scale_K = stats.class_weight.to(dtype) / mass_K.clamp_(min=1e-30)
-    return scale_K.index_select(0, row).mul_(gamma_B).mul_(len(refined))
+    scale_K = stats.class_weight.to(dtype) / mass_K.clamp(min=1e-30)
+    return scale_K.index_select(0, row).mul_(gamma_B).mul_(size)
 
 
 def cal_of(

@@ -1,0 +1,95 @@
+"""An epoch on CUDA as replays of one graph a step: gather, augment, forward, backward, update.
+
+Order, position and the epoch's key live on the device, so that a step takes nothing from the host
+and an epoch waits for the device once, at its end.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from covlearn.data import Batch, Resident
+
+WARM_UP = 3  # steps before the capture, for libraries that set themselves up on first use
+
+
+class CapturedEpoch:
+    """Runs epochs by replaying captured steps; a smaller last batch has a graph of its own."""
+
+    def __init__(
+        self, step: Callable[[Batch], tuple[Tensor, Tensor]], parts: dict[str, Any], data: Resident
+    ) -> None:
+        self.step = step
+        self.parts = parts
+        self.data = data
+        self.order = data.order(0)
+        self.key = data.key(0)
+        self.position = torch.zeros(1, dtype=torch.long, device=data.device)
+        self.sizes = [len(idx) for idx in self.order.split(data.batch_size)]
+        self.losses = torch.zeros(len(self.sizes), device=data.device)
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+
+    def __call__(self, epoch: int) -> Tensor:
+        """The losses of the epoch's steps, still on the device."""
+        self.begin(epoch)
+        self.replay()
+        return self.losses
+
+    def begin(self, epoch: int) -> None:
+        """Puts the epoch's order and key where the steps read them."""
+        self.order.copy_(self.data.order(epoch))
+        self.key.copy_(self.data.key(epoch))
+        if not self.graphs:
+            self._capture()
+        self.position.zero_()
+
+    def replay(self) -> None:
+        """All steps of the epoch, one launch each; nothing here waits for the device."""
+        for size in self.sizes:
+            self.graphs[size].replay()
+
+    def _one(self, size: int) -> None:
+        place = self.position * self.data.batch_size + torch.arange(size, device=self.data.device)
+        batch = self.data.gather(self.order[place], self.key)
+        loss, logits = self.step(batch)
+        self.parts["ledger"].write(batch.idx, logits, batch.y)
+        self.losses.index_copy_(0, self.position, loss.view(1).to(self.losses.dtype))
+        self.position += 1
+
+    def _capture(self) -> None:
+        before = copy.deepcopy({name: part.state_dict() for name, part in self.parts.items()})
+        sizes = sorted(set(self.sizes), reverse=True)
+        side = torch.cuda.Stream(device=self.data.device)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for size in sizes:
+                for _ in range(WARM_UP):
+                    self.position.zero_()
+                    self._one(size)
+        torch.cuda.current_stream().wait_stream(side)
+        self._rewind(before)
+        for size in sizes:
+            graph = torch.cuda.CUDAGraph()
+            self.parts["optimizer"].zero_grad(set_to_none=True)
+            with torch.cuda.graph(graph):
+                self._one(size)
+            self.graphs[size] = graph
+
+    def _rewind(self, before: dict[str, Any]) -> None:
+        """Undoes the warm-up in place: the graphs will read and write these very tensors."""
+        for name, part in self.parts.items():
+            if name != "optimizer":
+                part.load_state_dict(before[name])
+        optimizer = self.parts["optimizer"]
+        saved = before["optimizer"]["state"]
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for number, parameter in enumerate(parameters):
+            for name, value in optimizer.state[parameter].items():
+                if not isinstance(value, Tensor):
+                    continue
+                # No state yet is the same as zeros: the first update then starts from them.
+                earlier = saved.get(number, {}).get(name)
+                value.copy_(earlier) if earlier is not None else value.zero_()

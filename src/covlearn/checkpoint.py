@@ -1,0 +1,109 @@
+"""Checkpoints that a run killed at any moment can be resumed from.
+
+Written to a temporary file, flushed to the disk and renamed, by a thread of its own; read without
+executing anything (tensors and plain values only).
+"""
+
+import io
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FORMAT = 1
+
+
+class Checkpoint:
+    """One file that holds the newest whole state.
+
+    ``identity`` names the configuration: a file of another one is refused, not resumed from.
+    """
+
+    def __init__(self, path: Path, identity: str, *, seconds_between: float = 30.0) -> None:
+        self.path = path
+        self.identity = identity
+        self.seconds_between = seconds_between
+        self._written_at = -float("inf")
+        self._thread: threading.Thread | None = None
+        self._failure: OSError | None = None
+
+    def load(self) -> dict[str, Any] | None:
+        """The state that was saved last, or None if there is none."""
+        if not self.path.exists():
+            return None
+        try:
+            saved = torch.load(self.path, map_location="cpu", weights_only=True)
+            format_, identity, state = saved["format"], saved["identity"], saved["state"]
+        except Exception as error:
+            raise ValueError(
+                f"{self.path} must be a checkpoint of covlearn, but it cannot be read "
+                f"({type(error).__name__}); delete it to start this stage again"
+            ) from error
+        if format_ != FORMAT:
+            raise ValueError(
+                f"{self.path} must have checkpoint format {FORMAT}, got {format_}; resume with the "
+                "version of covlearn that wrote it"
+            )
+        if identity != self.identity:
+            raise ValueError(
+                f"{self.path} belongs to another configuration; use another folder, or delete it "
+                "to start again"
+            )
+        return dict(state)
+
+    def save(self, state: dict[str, Any], *, now: bool = False) -> None:
+        """Saves a copy in the background, at most every ``seconds_between`` unless ``now``."""
+        if not now and time.monotonic() - self._written_at < self.seconds_between:
+            return
+        self.wait()
+        self._written_at = time.monotonic()
+        whole = {"format": FORMAT, "identity": self.identity, "state": copied(state)}
+        self._thread = threading.Thread(target=self._write, args=(whole,))
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Returns when what was saved is on the disk; raises what went wrong there."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _write(self, whole: dict[str, Any]) -> None:
+        try:
+            write_atomically(self.path, whole)
+        except OSError as error:
+            self._failure = error
+
+
+def write_atomically(path: Path, value: Any) -> None:
+    """``torch.save`` such that the file is either the old or the new one, never half of either."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        # Through memory: torch.save hides a full disk behind a RuntimeError of its own.
+        buffer = io.BytesIO()
+        torch.save(value, buffer)
+        with partial.open("wb") as file:
+            file.write(buffer.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def copied(value: Any) -> Any:
+    """The same nested value with tensors copied to the host, so that training can go on."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(copied(item) for item in value)
+    return value

@@ -1,0 +1,385 @@
+"""The only training loop. Precision, memory format, capture and processes live here.
+
+A method hands over a model, an :class:`Objective` and batches; ``train`` minimises, ``predict``
+reads out. Everything that a resumed run needs is in the checkpoint, and everything random is a
+function of seed and epoch, so that a run that was cut off ends with the same bits.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from covlearn import distributed
+from covlearn.average import Average
+from covlearn.checkpoint import Checkpoint
+from covlearn.data import Batch, Batches, Resident, counter
+from covlearn.ledger import Ledger
+from covlearn.schedules import Steps
+
+Record = dict[str, float]
+LEDGER_STEPS = 32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one stage is optimised. Epochs count from zero."""
+
+    epochs: int
+    batch_size: int = 128
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.1
+    lr_milestones: tuple[int, ...] = ()
+    lr_factor: float = 0.1
+    divide_lr: bool = False
+    """Divide the learning rate by 1 + β each epoch, as the published code does."""
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    average: float | None = None
+    """Decay a step of an exponential average of the weights; None: no average."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
+            raise ValueError(
+                f"expected epochs ≥ 0, batch_size ≥ 1 and lr > 0, got epochs={self.epochs}, "
+                f"batch_size={self.batch_size}, lr={self.lr}"
+            )
+        if self.optimizer not in ("sgd", "adam"):
+            raise ValueError(f"optimizer must be 'sgd' or 'adam', got {self.optimizer!r}")
+        if self.average is not None and not 0 < self.average < 1:
+            raise ValueError(f"average must lie in (0, 1), got {self.average}")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where and how it is computed: nothing here changes what is minimised."""
+
+    device: str = "cpu"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    capture: bool = True
+    """Run a step as one CUDA graph, where device, data and objective allow it."""
+    compile: bool = False
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """bfloat16 where it is safe, if asked for; losses are float32 in any case."""
+        if self.precision == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
+
+
+class Outputs(NamedTuple):
+    """What a network says of a batch: logits (B, K), or (M, B, K) of a committee.
+
+    With mixup ``logits`` are those of the mixed inputs, ``plain`` those of the inputs themselves.
+    """
+
+    logits: Tensor
+    features: Tensor | None = None
+    plain: Tensor | None = None
+
+
+class Objective(nn.Module):
+    """What one stage minimises. Tensors it keeps are buffers, what it learns are parameters."""
+
+    capturable = True
+    """False where a step needs the host to look at values."""
+    needs_features = False
+
+    def strength(self, epoch: int) -> float:  # noqa: ARG002
+        """β of an epoch, by which a plan may divide the learning rate."""
+        return 0.0
+
+    def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
+        """Called before each epoch; the place to set schedules in buffers."""
+
+    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor | None] | Tensor:
+        """One loss an example with a weight each (None: all one), or one number for the batch."""
+        raise NotImplementedError
+
+
+class Committee(nn.Module):
+    """Several networks trained together; logits have a leading axis."""
+
+    def __init__(self, members: list[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(M, B, K)."""
+        return torch.stack([member(x) for member in self.members])
+
+
+AfterEpoch = Callable[[int, nn.Module, Ledger], Record]
+
+
+def train(
+    model: nn.Module,
+    objective: Objective,
+    data: Batches,
+    plan: Plan,
+    machine: Machine,
+    *,
+    seed: int,
+    ledger: Ledger | None = None,
+    checkpoint: Checkpoint | None = None,
+    after_epoch: AfterEpoch | None = None,
+) -> list[Record]:
+    """Minimises the objective over the batches; the model is changed in place.
+
+    Returns one record an epoch: learning rate, β, mean loss, seconds, and what ``after_epoch``
+    (given the averaged model, if the plan asks for one) adds.
+    """
+    ledger = ledger if ledger is not None else Ledger(len(data), data.device)
+    model.to(data.device)
+    objective.to(data.device)
+    parameters: list[Tensor] = [*model.parameters(), *objective.parameters()]
+    optimizer = make_optimizer(parameters, plan, data.device)
+    average = None if plan.average is None else Average(model, plan.average)
+    step = _Step(model, objective, optimizer, ledger, average, machine, parameters)
+    state = _State(model, objective, optimizer, ledger, average)
+    history: list[Record] = []
+    if checkpoint is not None and (saved := checkpoint.load()) is not None:
+        history = state.restore(saved)
+    run_epoch = _epoch_runner(step, state, data, objective, machine)
+    learning_rate = Steps(plan.lr, plan.lr_milestones, plan.lr_factor)
+    cuda = [data.device] if data.device.type == "cuda" else []
+    with _deterministic(), torch.random.fork_rng(devices=cuda):
+        for epoch in range(len(history), plan.epochs):
+            started = time.perf_counter()
+            torch.manual_seed(int(counter.key(seed, epoch)))  # dropout, and whatever else draws
+            beta = objective.strength(epoch)
+            lr = learning_rate(epoch) / (1 + beta if plan.divide_lr else 1)
+            _set_lr(optimizer, lr)
+            objective.begin_epoch(epoch, ledger)
+            model.train()
+            loss = run_epoch(epoch)
+            shown = model if average is None else average.model
+            record = {"epoch": epoch, "lr": lr, "beta": beta, "loss": loss}
+            if after_epoch is not None:
+                record |= after_epoch(epoch, shown, ledger)
+            record["seconds"] = time.perf_counter() - started
+            history.append(record)
+            if checkpoint is not None:
+                checkpoint.save(state.whole(history), now=epoch + 1 == plan.epochs)
+    if checkpoint is not None:
+        checkpoint.wait()
+    if average is not None:
+        model.load_state_dict(average.model.state_dict())
+    return history
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module, data: Batches, machine: Machine, *, features: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Logits (N, K) of a committee's mean or a network, and its features (N, D) if asked for.
+
+    ``data`` must not shuffle. The model is left in the mode it was in.
+    """
+    was_training = model.training
+    model.to(data.device).eval()
+    logits, hidden = [], []
+    for batch in data.epoch(0):
+        with machine.autocast():
+            outputs = forward(model, batch.x, features=features)
+        logits.append(outputs.logits.float())
+        if outputs.features is not None:
+            hidden.append(outputs.features.float())
+    model.train(was_training)
+    whole = torch.cat(logits, dim=-2)
+    whole = whole.softmax(dim=-1).mean(dim=0).log() if whole.ndim == 3 else whole
+    return whole, torch.cat(hidden) if hidden else None
+
+
+def forward(model: nn.Module, x: Tensor, *, features: bool = False) -> Outputs:
+    """Logits of a batch, and the penultimate features if asked for."""
+    if not features:
+        return Outputs(model(x))
+    hidden = model.features(x)  # type: ignore[operator]
+    return Outputs(model.fc(hidden), hidden)  # type: ignore[operator]
+
+
+def reduced(result: tuple[Tensor, Tensor | None] | Tensor) -> Tensor:
+    """The one place where losses become a number: Σ w ℓ / Σ w over all processes.
+
+    Of a committee (M, B), the sum of its members'. A scalar is taken as it is.
+    """
+    if isinstance(result, Tensor):
+        # The same on all processes, whose gradients are summed: each contributes its own part.
+        return result
+    loss, weight = result
+    weight = torch.ones_like(loss) if weight is None else weight.to(loss.dtype)
+    total = distributed.sum_of(weight.sum(dim=-1).detach())
+    # A batch without weight has no gradient; the bound keeps 0/0 out.
+    return ((weight * loss).sum(dim=-1) / total.clamp(min=1e-30)).sum()
+
+
+def make_optimizer(
+    parameters: list[Tensor], plan: Plan, device: torch.device
+) -> torch.optim.Optimizer:
+    """The plan's optimizer; on CUDA with a learning rate that a captured step reads."""
+    on_cuda = device.type == "cuda"
+    lr: float | Tensor = torch.tensor(plan.lr, device=device) if on_cuda else plan.lr
+    if plan.optimizer == "adam":
+        return torch.optim.Adam(
+            parameters, lr=lr, weight_decay=plan.weight_decay, capturable=on_cuda, fused=on_cuda
+        )
+    return torch.optim.SGD(
+        parameters, lr=lr, momentum=plan.momentum, weight_decay=plan.weight_decay, fused=on_cuda
+    )
+
+
+class _Step:
+    """Forward, loss, backward and update of one batch, as tensor operations alone."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        ledger: Ledger,
+        average: Average | None,
+        machine: Machine,
+        parameters: list[Tensor],
+    ) -> None:
+        self.model = torch.compile(model) if machine.compile else model
+        self.objective = objective
+        self.optimizer = optimizer
+        self.ledger = ledger
+        self.average = average
+        self.machine = machine
+        self.parameters = parameters
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss, and the logits of the inputs themselves for the ledger."""
+        with self.machine.autocast():
+            if batch.mix is None:
+                outputs = forward(self.model, batch.x, features=self.objective.needs_features)  # type: ignore[arg-type]
+            else:
+                outputs = Outputs(self.model(batch.mix.x), plain=self.model(batch.x))
+        result = self.objective(outputs, batch)
+        loss = reduced(result)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        distributed.sum_gradients(self.parameters)
+        self.optimizer.step()
+        plain = outputs.logits if outputs.plain is None else outputs.plain
+        if self.average is not None:
+            self.average.update()
+        # One number a batch is the same in all processes, whose losses are added up for the record.
+        logged = loss.detach() / (distributed.num_processes() if isinstance(result, Tensor) else 1)
+        return logged, plain.detach()
+
+
+class _State:
+    """All that changes in training, to be saved and restored as one."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        ledger: Ledger,
+        average: Average | None,
+    ) -> None:
+        self.parts: dict[str, Any] = {
+            "model": model,
+            "objective": objective,
+            "optimizer": optimizer,
+            "ledger": ledger,
+        }
+        if average is not None:
+            self.parts["average"] = average
+
+    def whole(self, history: list[Record]) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self.parts.items()} | {"history": history}
+
+    def restore(self, saved: dict[str, Any]) -> list[Record]:
+        for name, part in self.parts.items():
+            part.load_state_dict(saved[name])
+        return list(saved["history"])
+
+
+def _epoch_runner(
+    step: _Step, state: _State, data: Batches, objective: Objective, machine: Machine
+) -> Callable[[int], float]:
+    if (
+        data.device.type == "cuda"
+        and machine.capture
+        and isinstance(data, Resident)
+        and objective.capturable
+        and not distributed.active()
+    ):
+        from covlearn.capture import CapturedEpoch  # noqa: PLC0415  only where CUDA is
+
+        captured = CapturedEpoch(step, state.parts, data)
+        return lambda epoch: mean_loss(captured(epoch), epoch)
+    return lambda epoch: _eager_epoch(step, data, epoch)
+
+
+def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
+    """Runs the batches one by one and returns the mean loss; looks at it once, at the end."""
+    losses = []
+    last_step = torch.full((len(data),), -1, device=data.device)
+    learned = step.ledger.learned.clone()
+    # Nobody reads the ledger within an epoch, and a few large writes cost less than many small.
+    # In balanced batches an example may come twice: the last word must be the last written.
+    together = LEDGER_STEPS if getattr(data, "balanced_batches", None) is None else 1
+    waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+    for number, batch in enumerate(data.epoch(epoch)):
+        try:
+            loss, logits = step(batch)
+        except ValueError as error:
+            raise ValueError(f"epoch {epoch}, step {number}: {error}") from error
+        losses.append(loss)
+        waiting.append((batch.idx, logits, batch.y))
+        if len(waiting) == together:
+            last_step[_write(step.ledger, waiting)] = number
+    if waiting:
+        last_step[_write(step.ledger, waiting)] = number
+    step.ledger.merge(last_step, learned)
+    return mean_loss(distributed.sum_of(torch.stack(losses)), epoch)
+
+
+def _write(ledger: Ledger, waiting: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+    """Writes the batches that wait, and returns their rows."""
+    idx, logits, y = zip(*waiting, strict=True)
+    rows = torch.cat(idx)
+    ledger.write(rows, torch.cat(logits, dim=-2), torch.cat(y))
+    waiting.clear()
+    return rows
+
+
+def mean_loss(losses: Tensor, epoch: int) -> float:
+    """The mean of an epoch's losses, which must be finite."""
+    values = losses.double().cpu()
+    if not bool(values.isfinite().all()):
+        first = int((~values.isfinite()).nonzero()[0])
+        raise ValueError(
+            f"epoch {epoch}, step {first}: the loss must be finite, got {float(values[first])}; "
+            "lower the learning rate or β; the last checkpoint is from before this epoch"
+        )
+    return float(values.mean())
+
+
+def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(lr)
+        else:
+            group["lr"] = lr
+
+
+@contextlib.contextmanager
+def _deterministic() -> Iterator[None]:
+    """The same bits for the same seed on the same hardware."""
+    before = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before
