@@ -1,0 +1,72 @@
+"""What a method is, and all that it may see and do."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from covlearn.data import Split
+from covlearn.engine import Objective, Plan
+from covlearn.ledger import Ledger
+
+
+class Run(Protocol):
+    """A method's only access to data, networks and the disk. No clean label is behind any of it."""
+
+    split: Split
+    """The training examples with their noisy labels."""
+    seed: int
+
+    def net(self, name: str) -> nn.Module:
+        """A new network; its weights are a function of the run's seed and the name."""
+        ...
+
+    def train(
+        self,
+        stage: str,
+        model: nn.Module,
+        objective: Objective,
+        plan: Plan,
+        *,
+        labels: Tensor | None = None,
+        mixup: bool = False,
+        balanced_batches: int | None = None,
+    ) -> Ledger:
+        """Trains the model in place and returns what its last passes said of each example.
+
+        ``labels`` stand in for the noisy ones as the targets of this stage; examples with −1 take
+        no part. A stage that is finished is read back from the disk, not trained again.
+        """
+        ...
+
+    def predict(self, model: nn.Module, *, features: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Logits, and features if asked for, of the training examples in evaluation mode."""
+        ...
+
+    def note(self, **facts: Any) -> None:
+        """Records what the method found out, an estimated noise rate for one."""
+        ...
+
+    def keep_labels(self, label: Tensor, score: Tensor, *, reason: str) -> None:
+        """Records D̂ (−1: dropped) with a score each, higher for a label that is likelier wrong."""
+        ...
+
+
+@runtime_checkable
+class Method(Protocol):
+    """A method is its hyper-parameters (a frozen dataclass) plus one function."""
+
+    def fit(self, run: Run) -> nn.Module:
+        """Trains on the run's noisy labels and returns the network to predict with."""
+        ...
+
+
+def noisy_prior(split: Split) -> Tensor:
+    """π_k = P(ỹ = k), shape (K,)."""
+    return torch.bincount(split.y, minlength=split.num_classes) / len(split)
+
+
+def root_prior(split: Split) -> Tensor:
+    """√π_k / Σ_j √π_j, the prior of the paper's sieve."""
+    root = noisy_prior(split).sqrt()
+    return root / root.sum()

@@ -1,0 +1,310 @@
+"""Covariance-Assisted Learning (the paper): a sieve, then training with the covariance term."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from covlearn import distributed
+from covlearn.config import nearest
+from covlearn.covariance import SecondOrder, Weighting, batch_mass, cal, with_covariance
+from covlearn.data import Batch
+from covlearn.engine import Objective, Outputs, Plan
+from covlearn.ledger import Ledger
+from covlearn.losses import (
+    confidence,
+    cross_entropy,
+    forward_corrected,
+    generalized_cross_entropy,
+    reweighted,
+)
+from covlearn.methods.base import Run, noisy_prior, root_prior
+from covlearn.methods.ce import CrossEntropy
+from covlearn.methods.cores import Confident
+from covlearn.methods.label_files import read_labels, read_probs
+from covlearn.reweight import kernel_mean_matching
+from covlearn.schedules import Ramp
+from covlearn.sieve import (
+    Refined,
+    adjusted_loss,
+    auto_threshold,
+    quantile_threshold,
+    refine_scores,
+)
+
+Base = Literal["ce", "gce", "forward", "reweight"]
+Threshold = Literal["fixed", "quantile", "auto", "argmax"]
+Scores = Literal["training", "evaluation"]
+Prior = Literal["root", "plain"]
+
+
+@dataclass(frozen=True)
+class CAL:
+    """Stage 1 trains the sieve and builds D̂ (Algorithm 1), stage 2 minimises Eq. (cov_def).
+
+    D̂ may also come from elsewhere: from a file of ``labels``, or by the same threshold from a file
+    of another model's ``probs``. There is then no sieve. The defaults are the paper's with the
+    schedule of β that its code has; :mod:`covlearn.methods.presets` has either one as it is.
+    """
+
+    sieve_plan: Plan = Plan(epochs=65, lr_milestones=(60,), divide_lr=True, weight_decay=5e-4)
+    sieve_beta: Ramp = Ramp(2.0, start=10, end=40)
+    sieve_prior: Prior = "root"
+    sieve_mixup: bool = False
+    sieve_balanced_batches: int | None = None
+    """Batches an epoch in which noisy classes are equally frequent; None: every example once."""
+    sieve_regularizer_eps: float = 1e-5
+    """ε in the sieve's regulariser; 1e-2 in the published Clothing1M code."""
+    scores: Scores = "evaluation"
+    """Sieve scores from the last training pass, as published, or from an evaluation pass."""
+    threshold: Threshold = "fixed"
+    """Where a label is no longer believed: at ``lower``, such that the share ``kept`` is, between
+    two groups of scores, or (argmax) never: D̂ is then what the sieve predicts."""
+    lower: float = -8.0
+    upper: float | None = None
+    """Scores between ``lower`` and ``upper`` leave D̂; None: nothing does."""
+    kept: float = 0.6154
+    """The share that keeps its label, for ``threshold="quantile"``."""
+    labels: str | None = None
+    """A file of N labels, −1 where dropped, that are D̂: .npy, .npz, .txt, .csv (a run's, too)."""
+    probs: str | None = None
+    """A file of N×K probabilities that stand in for the sieve's: .npy or .npz."""
+    plan: Plan = Plan(epochs=100, lr_milestones=(60,), divide_lr=True, weight_decay=5e-4)
+    beta: Ramp = Ramp(1.0, start=10, end=40)
+    prior_scale: float = 1.0
+    """A factor on π in both stages, 10 in the published CIFAR-100 code. Since β, not βπ, divides
+    the learning rate, it is not the same as a larger β."""
+    balanced_batches: int | None = None
+    """The same of stage 2 as ``sieve_balanced_batches`` of stage 1."""
+    covariance: bool = True
+    peer: bool = True
+    base: Base = "ce"
+    weighting: Weighting = "class"
+    relabel: bool = False
+    """Plain cross-entropy on D̂ instead of stage 2: the baseline a soft correction must beat."""
+    match_dropped: bool = True
+    """Weigh by γ(x) (kernel mean matching on features) where examples were dropped."""
+    warm_start: bool = False
+    """Continue from the sieve's network instead of a new one (the paper's Clothing1M setting)."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (
+            ("sieve_prior", Prior),
+            ("scores", Scores),
+            ("threshold", Threshold),
+            ("base", Base),
+            ("weighting", Weighting),
+        ):
+            value, allowed = getattr(self, name), get_args(kind)
+            if value not in allowed:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(allowed)}, got {value!r}"
+                    f"{nearest(str(value), allowed)}"
+                )
+        if not 0 < self.kept <= 1:
+            raise ValueError(f"kept must lie in (0, 1], got {self.kept}; 61.54 % is written 0.6154")
+        if not 0 <= self.prior_scale < torch.inf:
+            raise ValueError(f"prior_scale must be finite and ≥ 0, got {self.prior_scale}")
+        if self.labels is not None and self.probs is not None:
+            raise ValueError("D̂ can come from labels or from probs, got both; set one of them")
+        if self.warm_start and (self.labels is not None or self.probs is not None):
+            raise ValueError(
+                "warm_start goes on from the sieve's network, but with labels or probs from a file "
+                "there is none; leave one of them out"
+            )
+
+    def fit(self, run: Run) -> nn.Module:
+        """The algorithm box: train the sieve, refine, train with the covariance term."""
+        self.check_bounds()
+        refined, sieve = self.build(run)
+        if bool(refined.dropped.all()):
+            raise ValueError("D̂ must keep some example, got none; move lower and upper together")
+        reason = "sieve score above the threshold" if sieve is not None else "from a file"
+        run.keep_labels(refined.label, refined.score, reason=reason)
+        run.note(kept_share=float(refined.keep.float().mean()), dropped=int(refined.dropped.sum()))
+
+        model = sieve if self.warm_start and sieve is not None else run.net("cal")
+        if self.relabel:
+            run.train(
+                "relabel",
+                model,
+                CrossEntropy(),
+                self.plan,
+                labels=refined.label,
+                balanced_batches=self.balanced_batches,
+            )
+            return model
+        weight = self.example_weight(run, sieve, refined)
+        stats = SecondOrder.from_labels(
+            run.split.y, refined.label, run.split.num_classes, weight=weight, empty_class="identity"
+        )
+        run.train(
+            "cal",
+            model,
+            self.objective(run, refined, stats, weight),
+            self.plan,
+            balanced_batches=self.balanced_batches,
+        )
+        return model
+
+    def check_bounds(self) -> None:
+        """Said before the sieve is trained for it."""
+        if self.upper is None:
+            return
+        if self.threshold != "fixed":
+            raise ValueError(
+                f"upper goes with threshold='fixed', got upper={self.upper} and "
+                f"threshold={self.threshold!r}; leave upper out, or give lower as well"
+            )
+        if not self.lower <= self.upper:
+            raise ValueError(f"expected lower ≤ upper, got lower={self.lower}, upper={self.upper}")
+
+    def build(self, run: Run) -> tuple[Refined, nn.Module | None]:
+        """D̂ from a file of labels, from one of probabilities, or from the sieve, with the sieve."""
+        noisy = run.split.y.cpu()
+        if self.labels is not None:
+            label = read_labels(self.labels, len(noisy), run.split.num_classes)
+            run.note(refined_from=self.labels)
+            return Refined(label, keep=label == noisy, score=(label != noisy).float()), None
+        if self.probs is not None:
+            probs = read_probs(self.probs, len(noisy), run.split.num_classes)
+            run.note(refined_from=self.probs)
+            return self.refine(run, adjusted_loss(probs, noisy), probs.argmax(dim=1)), None
+        sieve = run.net("sieve")
+        prior = root_prior(run.split) if self.sieve_prior == "root" else noisy_prior(run.split)
+        objective = Confident(
+            run.split.y,
+            self.prior_scale * prior,
+            self.sieve_beta,
+            regularizer_eps=self.sieve_regularizer_eps,
+        )
+        ledger = run.train(
+            "sieve",
+            sieve,
+            objective,
+            self.sieve_plan,
+            mixup=self.sieve_mixup,
+            balanced_batches=self.sieve_balanced_batches,
+        )
+        run.note(refined_from="sieve", scores=self.scores)
+        if self.scores == "evaluation":
+            logits, _ = run.predict(sieve)
+            probs = logits.float().softmax(dim=1)
+            return self.refine(run, adjusted_loss(probs, noisy), probs.argmax(dim=1)), sieve
+        missing = int((ledger.prediction < 0).sum())
+        if missing:
+            raise ValueError(
+                f"training scores need a pass over every example, got {missing} of {len(noisy)} "
+                "without one; set scores=evaluation, or train the sieve for longer"
+            )
+        return self.refine(run, ledger.score.cpu(), ledger.prediction.long().cpu()), sieve
+
+    def refine(self, run: Run, score: Tensor, prediction: Tensor) -> Refined:
+        """D̂ from scores and predictions, with the threshold that was asked for."""
+        lower, upper = self.lower, self.upper
+        if self.threshold == "quantile":
+            lower = quantile_threshold(score, self.kept)
+        elif self.threshold == "auto":
+            lower = auto_threshold(score)
+        elif self.threshold == "argmax":
+            lower = -torch.inf
+        run.note(threshold=lower)
+        return refine_scores(score, prediction, run.split.y.cpu(), lower=lower, upper=upper)
+
+    def example_weight(self, run: Run, sieve: nn.Module | None, refined: Refined) -> Tensor | None:
+        """γ(x), so that the examples that are left stand for all; None if nothing was dropped.
+
+        By the sieve's features, or where there is no sieve by the inputs themselves.
+        """
+        if not self.match_dropped or not bool(refined.dropped.any()):
+            return None
+        if sieve is None:
+            features: Tensor | None = run.split.x.flatten(1).float()
+        else:
+            _, features = run.predict(sieve, features=True)
+        assert features is not None
+        return kernel_mean_matching(features, ~refined.dropped).gamma.float()
+
+    def objective(
+        self, run: Run, refined: Refined, stats: SecondOrder, weight: Tensor | None
+    ) -> Objective:
+        """Stage 2's loss with the parts that are switched on."""
+        return CovarianceAssisted(
+            refined.label,
+            stats,
+            weight,
+            prior=self.prior_scale * noisy_prior(run.split),
+            beta=self.beta if self.peer else Ramp(0.0),
+            covariance=self.covariance,
+            base=self.base,
+            weighting=self.weighting,
+        )
+
+
+class CovarianceAssisted(Objective):
+    """base − β Σ_k π_k ℓ_k − Cov(base), each example with its refined label and γ(x)."""
+
+    refined: Tensor
+    weight: Tensor
+    transition: Tensor
+    class_weight: Tensor
+    prior: Tensor
+    beta: Tensor
+
+    def __init__(
+        self,
+        refined: Tensor,
+        stats: SecondOrder,
+        weight: Tensor | None,
+        *,
+        prior: Tensor,
+        beta: Ramp,
+        covariance: bool = True,
+        base: Base = "ce",
+        weighting: Weighting = "class",
+    ) -> None:
+        super().__init__()
+        self.schedule = beta
+        self.covariance = covariance
+        self.base = base
+        self.weighting: Weighting = weighting
+        self.kept_share = stats.kept_share
+        self.register_buffer("refined", refined)
+        self.register_buffer("weight", torch.ones(len(refined)) if weight is None else weight)
+        self.register_buffer("transition", stats.transition)
+        self.register_buffer("class_weight", stats.class_weight)
+        self.register_buffer("prior", prior)
+        self.register_buffer("beta", torch.zeros(()))
+
+    def strength(self, epoch: int) -> float:
+        """β of the epoch."""
+        return self.schedule(epoch)
+
+    def begin_epoch(self, epoch: int, ledger: Ledger) -> None:  # noqa: ARG002
+        """Sets β."""
+        self.beta.fill_(self.schedule(epoch))
+
+    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, None]:
+        """(B,)."""
+        logits, y = outputs.logits, batch.y
+        if not self.covariance:
+            base = self.base_loss()(logits, y)
+            return base - self.beta * confidence(logits, prior=self.prior), None
+        refined, weight = self.refined[batch.idx], self.weight[batch.idx]
+        mass = distributed.sum_of(batch_mass(refined, len(self.prior), weight=weight))
+        stats = SecondOrder(self.transition, self.class_weight, self.kept_share)
+        options = {"weighting": self.weighting, "weight": weight, "mass": mass}
+        if self.base == "ce":
+            return cal(logits, y, refined, stats, prior=self.prior, beta=self.beta, **options), None  # type: ignore[arg-type]
+        corrected = with_covariance(self.base_loss())(logits, y, refined, stats, **options)
+        return corrected - self.beta * confidence(logits, prior=self.prior), None
+
+    def base_loss(self) -> partial[Tensor]:
+        """The loss that the covariance corrects."""
+        if self.base == "forward":
+            return partial(forward_corrected, transition=self.transition)
+        if self.base == "reweight":
+            return partial(reweighted, transition=self.transition)
+        return partial(generalized_cross_entropy if self.base == "gce" else cross_entropy)

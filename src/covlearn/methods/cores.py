@@ -1,0 +1,82 @@
+"""CORES² (Cheng et al. 2021): cross-entropy with a confidence regulariser and a dynamic sieve."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from covlearn.data import Batch
+from covlearn.engine import Objective, Outputs, Plan
+from covlearn.ledger import Ledger
+from covlearn.losses import confidence
+from covlearn.methods.base import Run, noisy_prior
+from covlearn.methods.ce import supervised
+from covlearn.schedules import Ramp
+
+
+@dataclass(frozen=True)
+class CORES:
+    """ℓ_ỹ − β Σ_k π_k ℓ_k; from ``sieve_from`` on, over examples with ℓ_ỹ ≤ mean_k ℓ_k only."""
+
+    plan: Plan = Plan(epochs=100, lr_milestones=(60,), divide_lr=True, weight_decay=5e-4)
+    beta: Ramp = Ramp(2.0, start=10, end=40)
+    sieve_from: int | None = 30
+    """The first epoch in which the sieve drops examples; None: never, as in CAL's first stage."""
+
+    def fit(self, run: Run) -> nn.Module:
+        """One stage."""
+        model = run.net("cores")
+        objective = Confident(run.split.y, noisy_prior(run.split), self.beta, self.sieve_from)
+        run.train("cores", model, objective, self.plan)
+        return model
+
+
+class Confident(Objective):
+    """The regularised loss. The sieve looks at each example's last pass, the prior at what is kept.
+
+    Scores come from the ledger, those of the pass before this one: the paper's sieve, too, is set
+    at the start of an epoch.
+    """
+
+    prior: Tensor
+    beta: Tensor
+    keep: Tensor
+
+    def __init__(
+        self,
+        y: Tensor,
+        prior: Tensor,
+        beta: Ramp,
+        sieve_from: int | None = None,
+        *,
+        regularizer_eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.regularizer_eps = regularizer_eps
+        self.schedule = beta
+        self.sieve_from = sieve_from
+        self.num_classes = len(prior)
+        self.register_buffer("y", y, persistent=False)
+        self.register_buffer("prior", prior.clone())
+        self.register_buffer("beta", torch.zeros(()))
+        self.register_buffer("keep", torch.ones(len(y)))
+
+    def strength(self, epoch: int) -> float:
+        """β of the epoch."""
+        return self.schedule(epoch)
+
+    def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
+        """Sets β, and when the sieve is on, what is kept and the prior of that."""
+        self.beta.fill_(self.schedule(epoch))
+        if self.sieve_from is None or epoch < max(self.sieve_from, 1):
+            return
+        self.keep.copy_((ledger.score <= 0).float())
+        count = torch.zeros_like(self.prior).index_add_(0, self.y, self.keep)  # type: ignore[arg-type]
+        if float(count.sum()) > 0:
+            self.prior.copy_(count / count.sum())
+
+    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(B,) with the sieve as a weight."""
+        plain = outputs.logits if outputs.plain is None else outputs.plain
+        regulariser = confidence(plain, prior=self.prior, eps=self.regularizer_eps)
+        return supervised(outputs, batch) - self.beta * regulariser, self.keep[batch.idx]

@@ -1,0 +1,386 @@
+"""PTD: parts, their matrices, the loss with an instance's matrix, and runs."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from covlearn.data import Batch, Split
+from covlearn.engine import Outputs, Plan
+from covlearn.ledger import Ledger
+from covlearn.methods.base import Method
+from covlearn.methods.ce import CE
+from covlearn.methods.ptd import (
+    PTD,
+    Correction,
+    PartDependent,
+    anchor_points,
+    fit_parts,
+    noisy_prob,
+    part_mixture,
+)
+from covlearn.run import LocalRun
+from covlearn.transition import anchor_transition
+from tests.methods.toy import accuracy, noisy_run, weights
+from tests.reference.losses import softmax
+from tests.reference.transition import project_row
+
+Floats = NDArray[np.float64]
+
+
+def problem(
+    seed: int, size: int = 7, num_classes: int = 4, num_parts: int = 3
+) -> tuple[Floats, NDArray[np.int64], Floats, Floats]:
+    """Logits, labels, mixtures h and part matrices P."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(size, num_classes))
+    y = rng.integers(0, num_classes, size)
+    mixture = rng.dirichlet(np.ones(num_parts), size=size)
+    parts = rng.dirichlet(np.full(num_classes, 0.7), size=(num_parts, num_classes))
+    return logits, y, mixture, parts
+
+
+def instance_transition(mixture_R: Floats, parts: Floats) -> Floats:
+    transition = np.zeros(parts.shape[1:])
+    for k in range(len(parts)):
+        transition += mixture_R[k] * parts[k]
+    return transition
+
+
+def batch_of(logits: Floats, y: NDArray[np.int64], idx: Tensor) -> tuple[Outputs, Batch]:
+    labels = torch.from_numpy(y)
+    return Outputs(torch.from_numpy(logits)), Batch(torch.zeros(len(y), 1), labels, idx)
+
+
+# ---- The loss ---------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**31), st.integers(1, 9), st.integers(2, 5), st.integers(1, 4))
+def test_losses_agree_with_one_matrix_an_example(
+    seed: int, size: int, num_classes: int, num_parts: int
+) -> None:
+    logits, y, mixture, parts = problem(seed, size, num_classes, num_parts)
+    probs = softmax(logits)
+    idx = torch.randperm(size, generator=torch.Generator().manual_seed(seed % 2**31))
+    mixture = mixture[idx.numpy()]  # example n of the batch is row idx[n] of the set
+    noisy, forward, reweight = np.zeros(size), np.zeros(size), np.zeros(size)
+    for n in range(size):
+        transition = instance_transition(mixture[n], parts)
+        for i in range(num_classes):
+            noisy[n] += probs[n, i] * transition[i, y[n]]
+        forward[n] = -np.log(noisy[n] + 1e-8)
+        own = probs[n, y[n]] + 1e-8
+        reweight[n] = -own / (noisy[n] + 1e-8) * np.log(own)
+    tensors = (torch.from_numpy(part) for part in (probs, y, mixture, parts))
+    np.testing.assert_allclose(noisy_prob(*tensors), noisy, rtol=1e-10)
+
+    of_set = torch.zeros(size, num_parts, dtype=torch.float64)
+    of_set[idx] = torch.from_numpy(mixture)
+    expected: list[tuple[Correction, Floats]] = [("forward", forward), ("reweight", reweight)]
+    for correction, values in expected:
+        for revise in (False, True):
+            objective = PartDependent(
+                of_set, torch.from_numpy(parts), correction=correction, revise=revise
+            )
+            loss, weight = objective(*batch_of(logits, y, idx))
+            assert weight is None
+            np.testing.assert_allclose(loss.detach(), values, rtol=2e-5)  # h and P are float32
+
+
+def revising(seed: int, **options: Any) -> tuple[PartDependent, Outputs, Batch]:
+    logits, y, mixture, parts = problem(seed)
+    objective = PartDependent(
+        torch.from_numpy(mixture), torch.from_numpy(parts), revise=True, **options
+    )
+    outputs, batch = batch_of(logits, y, torch.arange(len(y)))
+    return objective.double(), outputs, batch
+
+
+@pytest.mark.parametrize("correction", ["forward", "reweight"])
+@pytest.mark.parametrize("constant_weight", [True, False])
+def test_the_slack_has_its_gradient(correction: Correction, constant_weight: bool) -> None:
+    objective, outputs, batch = revising(0, correction=correction, constant_weight=constant_weight)
+
+    def mean_loss(slack: Tensor) -> Tensor:
+        loss, _ = torch.func.functional_call(objective, {"slack": slack}, (outputs, batch))
+        mean: Tensor = loss.mean()
+        return mean
+
+    # Rows keep their sum, so that a step along a row's mean changes nothing.
+    slack = 0.01 * torch.randn(
+        4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    assert torch.autograd.gradcheck(mean_loss, (slack.requires_grad_(),))
+    (gradient,) = torch.autograd.grad(mean_loss(slack), slack)
+    assert float(gradient.abs().max()) > 1e-3
+    torch.testing.assert_close(gradient.sum(dim=1), torch.zeros(4, dtype=torch.float64))
+
+
+def test_a_revised_mixture_is_valid_and_moves_by_the_slack() -> None:
+    objective, _, _ = revising(1)
+    parts = torch.full((3, 4, 4), 0.25, dtype=torch.float64)
+    objective.parts.copy_(parts)
+    with torch.no_grad():
+        objective.slack.copy_(torch.tensor([[0.1, -0.1, 0, 0], [5, 0, 0, 0], [0] * 4, [0] * 4]))
+    revised = objective.part_matrices().detach()
+    torch.testing.assert_close(revised.sum(dim=2), torch.ones(3, 4, dtype=torch.float64))
+    assert float(revised.min()) >= 0
+    for k in range(3):
+        assert revised[k, 0].tolist() == pytest.approx([0.35, 0.15, 0.25, 0.25])
+        assert revised[k, 1].tolist() == pytest.approx([1, 0, 0, 0])  # cut back to the simplex
+        assert revised[k, 2].tolist() == pytest.approx([0.25] * 4)
+
+
+def test_only_a_revision_learns_the_slack() -> None:
+    _, _, mixture, parts = map(torch.from_numpy, problem(2))
+    assert list(PartDependent(mixture, parts).parameters()) == []
+    (slack,) = PartDependent(mixture, parts, revise=True).parameters()
+    assert slack.shape == (4, 4)
+    assert slack.count_nonzero() == 0
+
+
+def test_a_constant_weight_is_a_number_to_the_network() -> None:
+    for constant_weight in (True, False):
+        objective, outputs, batch = revising(3, constant_weight=constant_weight)
+        logits = outputs.logits.requires_grad_()
+        loss, _ = objective(Outputs(logits), batch)
+        (gradient,) = torch.autograd.grad(loss.sum(), logits)
+        probs = logits.detach().softmax(dim=1)
+        own = probs.gather(1, batch.y[:, None])
+        noisy = noisy_prob(probs, batch.y, objective.mixture, objective.parts)[:, None]
+        one_hot = torch.nn.functional.one_hot(batch.y, 4)
+        as_a_number = own / noisy * (probs - one_hot)
+        assert torch.allclose(gradient, as_a_number, rtol=1e-4, atol=1e-6) == constant_weight
+
+
+def test_no_matrix_an_example_is_kept() -> None:
+    objective = PartDependent(torch.full((5000, 2), 0.5), torch.eye(10).expand(2, -1, -1))
+    assert sum(buffer.numel() for buffer in objective.buffers()) == 5000 * 2 + 2 * 100 + 100
+
+
+@pytest.mark.parametrize("correction", ["forward", "reweight"])
+@pytest.mark.parametrize("revise", [False, True])
+def test_a_step_reads_no_values(correction: Correction, revise: bool) -> None:
+    logits, y, mixture, parts = problem(0)
+    objective = PartDependent(
+        torch.from_numpy(mixture), torch.from_numpy(parts), correction=correction, revise=revise
+    )
+    assert objective.capturable
+    batch = batch_of(logits, y, torch.arange(len(y)))
+    compiled = torch.compile(objective, backend="eager", fullgraph=True)(*batch)
+    torch.testing.assert_close(compiled[0], objective(*batch)[0])
+
+
+# ---- Parts and their matrices -----------------------------------------------------------------
+
+
+def test_parts_of_a_known_factorisation_are_found() -> None:
+    rng = np.random.default_rng(0)
+    # Each part has features of its own, and examples that consist of it alone.
+    parts = np.kron(np.eye(3), np.ones(4)) * rng.uniform(0.5, 2, size=12)
+    share = rng.dirichlet(np.full(3, 0.2), size=200)
+    mass = rng.uniform(1, 5, size=(200, 1))
+    features = mass * share @ (parts / parts.sum(axis=1, keepdims=True))
+    found = part_mixture(torch.from_numpy(features), 3, seed=0).numpy()
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    order = [int(np.argmax(found[np.argmax(share[:, k])])) for k in range(3)]
+    np.testing.assert_allclose(found[:, order], share, atol=0.02)
+
+
+def test_mixtures_are_on_the_simplex_whatever_the_features() -> None:
+    features = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))  # half are negative
+    features[3] = 0
+    features[4] = -1
+    mixture = part_mixture(features, 4, seed=0)
+    assert mixture.shape == (40, 4)
+    assert float(mixture.min()) >= 0
+    torch.testing.assert_close(mixture.sum(dim=1), torch.ones(40, dtype=torch.float64))
+    assert mixture[3].tolist() == mixture[4].tolist() == [0.25] * 4
+    assert torch.equal(mixture, part_mixture(features, 4, seed=0))
+
+
+def test_more_parts_than_features_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"at most .* = 6 parts, got parts=7"):
+        part_mixture(torch.rand(40, 6), 7, seed=0)
+
+
+def test_anchors_are_those_of_the_class_dependent_estimate() -> None:
+    probs = np.random.default_rng(0).dirichlet(np.full(4, 0.3), size=300)
+    percentiles = np.linspace(90, 100, 7)
+    anchors = anchor_points(torch.from_numpy(probs), percentiles)
+    assert anchors.shape == (4, 7)
+    for a, percentile in enumerate(percentiles):
+        expected = anchor_transition(probs, percentile=float(percentile))
+        np.testing.assert_allclose(probs[anchors[:, a]], expected, rtol=1e-12)
+
+
+def test_a_planted_mixture_is_recovered() -> None:
+    rng = np.random.default_rng(1)
+    planted = rng.dirichlet(np.full(5, 0.5), size=(3, 5))
+    mixture = rng.dirichlet(np.ones(3), size=(5, 15))  # of each class's anchors
+    posterior = np.stack([mixture[i] @ planted[:, i] for i in range(5)])
+    found = fit_parts(torch.from_numpy(mixture), torch.from_numpy(posterior), steps=2000)
+    np.testing.assert_allclose(found, planted, atol=1e-5)
+    pulled = fit_parts(torch.from_numpy(mixture), torch.from_numpy(posterior), ridge=1e6)
+    mean = posterior.mean(axis=1)
+    np.testing.assert_allclose(pulled, np.broadcast_to(mean, pulled.shape), atol=1e-5)
+
+
+@pytest.mark.parametrize("ridge", [0.01, 0.1])
+@pytest.mark.parametrize(
+    ("seed", "num_classes", "num_parts"), [(0, 2, 3), (1, 4, 2), (2, 3, 1), (3, 5, 4)]
+)
+def test_the_fit_cannot_be_bettered(
+    seed: int, num_classes: int, num_parts: int, ridge: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    mixture = rng.dirichlet(np.ones(num_parts), size=(num_classes, 6))
+    posterior = rng.dirichlet(np.full(num_classes, 0.5), size=(num_classes, 6))
+    found = fit_parts(torch.from_numpy(mixture), torch.from_numpy(posterior), ridge=ridge).numpy()
+    # A convex problem: a point is the minimum where a step downhill is projected back onto it.
+    for i in range(num_classes):
+        mean = posterior[i].mean(axis=0)
+        slope = 2 * ridge * (found[:, i] - mean)
+        for a in range(6):
+            error = mixture[i, a] @ found[:, i] - posterior[i, a]
+            for k in range(num_parts):
+                slope[k] += 2 / 6 * mixture[i, a, k] * error
+        for k in range(num_parts):
+            back = project_row(found[k, i] - slope[k])
+            np.testing.assert_allclose(back, found[k, i], atol=1e-6)
+
+
+def test_parts_that_no_anchor_tells_apart_get_the_same_matrix() -> None:
+    posterior = np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 8))
+    same = torch.full((3, 8, 2), 0.5)
+    found = fit_parts(same, torch.from_numpy(posterior))
+    for k in range(2):
+        np.testing.assert_allclose(found[k], posterior.mean(axis=1), atol=1e-9)
+
+
+# ---- Runs -------------------------------------------------------------------------------------
+
+LONG = Plan(epochs=20, batch_size=32)
+SHORT = Plan(epochs=4, batch_size=32, lr=0.02)
+REVISION = Plan(epochs=3, batch_size=32, optimizer="adam", lr=1e-4)
+
+
+@pytest.mark.parametrize("correction", ["forward", "reweight"])
+def test_beats_cross_entropy_on_a_separable_toy(correction: Correction) -> None:
+    run = noisy_run(400)
+    method = PTD(SHORT, parts=5, correction=correction, plan=LONG, revision_plan=REVISION)
+    model = method.fit(run)
+    assert accuracy(model) > accuracy(CE(LONG).fit(noisy_run(400))) + 0.05
+    assert 0.1 < run.facts["estimated_rate"] < 0.5
+    assert 0 < run.facts["largest_revision"] < 0.1
+    assert run.facts["negative_features"] == 0
+
+
+BRIEF = Plan(epochs=4, batch_size=16)
+TINY = PTD(
+    BRIEF,
+    parts=3,
+    anchors=5,
+    plan=BRIEF,
+    revision_plan=dataclasses.replace(BRIEF, optimizer="adam", lr=1e-3),
+)
+STAGES = ["estimation", "ptd", "revision"]
+
+
+def tiny_run(**options: Any) -> LocalRun:
+    return noisy_run(70, width=8, **options)
+
+
+def test_the_same_seed_gives_the_same_bits() -> None:
+    before = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
+    first, again, other = (weights(TINY.fit(tiny_run(seed=seed))) for seed in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(torch.random.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])  # type: ignore[index]  # noqa: NPY002
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_run_that_was_cut_off_ends_with_the_same_bits(stage: str, tmp_path: Path) -> None:
+    whole = tiny_run()
+    expected = weights(TINY.fit(whole))
+
+    def cut_off(at: str, epoch: int, model: nn.Module, ledger: Ledger) -> dict[str, float]:
+        if (at, epoch) == (stage, 2):
+            raise KeyboardInterrupt
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        TINY.fit(tiny_run(folder=tmp_path, checkpoint_seconds=0.0, after_epoch=cut_off))
+
+    seen: list[tuple[str, int]] = []
+
+    def watch(at: str, epoch: int, model: nn.Module, ledger: Ledger) -> dict[str, float]:
+        seen.append((at, epoch))
+        return {}
+
+    resumed = tiny_run(folder=tmp_path, checkpoint_seconds=0.0, after_epoch=watch)
+    assert torch.equal(weights(TINY.fit(resumed)), expected)
+    assert resumed.facts == whole.facts
+    later = STAGES[STAGES.index(stage) + 1 :]
+    assert seen == [(stage, 2), (stage, 3), *((at, epoch) for at in later for epoch in range(4))]
+
+
+def test_without_epochs_nothing_is_revised() -> None:
+    run = tiny_run()
+    dataclasses.replace(TINY, revision_plan=Plan(epochs=0)).fit(run)
+    assert run.facts["largest_revision"] == 0
+    assert run.history["revision"] == []
+
+
+def test_negative_features_are_recorded() -> None:
+    split = tiny_run().split
+    run = LocalRun(Split(split.x, split.y, 3), net_name="linear")  # its features are the inputs
+    dataclasses.replace(TINY, plan=Plan(epochs=1), revision_plan=Plan(epochs=0)).fit(run)
+    assert run.facts["negative_features"] == pytest.approx(float((split.x < 0).float().mean()))
+
+
+def rebuilt(kind: Any, value: Any) -> Any:
+    """A dataclass from what JSON made of it."""
+    if not dataclasses.is_dataclass(kind):
+        return tuple(value) if isinstance(value, list) else value
+    hints = get_type_hints(kind)
+    assert isinstance(kind, type)
+    return kind(**{name: rebuilt(hints[name], part) for name, part in value.items()})
+
+
+def test_the_settings_round_trip_through_json() -> None:
+    for method in (TINY, PTD()):
+        assert isinstance(method, Method)
+        assert rebuilt(PTD, json.loads(json.dumps(dataclasses.asdict(method)))) == method
+
+
+def test_defaults_are_the_common_protocol() -> None:
+    common = Plan(epochs=100, batch_size=128, lr=0.1, lr_milestones=(60,), weight_decay=5e-4)
+    assert PTD().plan == common
+    assert (PTD().parts, PTD().percentiles, PTD().correction) == (20, (97.0, 99.0), "reweight")
+    assert (PTD().revision_plan.optimizer, PTD().revision_plan.lr) == ("adam", 5e-7)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("parts", 0),
+        ("anchors", 0),
+        ("ridge", -1.0),
+        ("percentiles", (99.0, 97.0)),
+        ("percentiles", (97.0, 101.0)),
+        ("correction", "backward"),
+    ],
+)
+def test_bad_settings_are_refused(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=field):
+        PTD(**{field: value})
