@@ -1,0 +1,208 @@
+"""What is found out about a run, and how it is written down. Clean labels are known here only."""
+
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from covlearn import distributed, records
+from covlearn.config import plain
+from covlearn.data import Resident, Split
+from covlearn.engine import Committee, Machine, Record, predict
+from covlearn.ledger import Ledger
+from covlearn.metrics import accuracy, accuracy_of, label_quality, memorisation
+from covlearn.records import Figure, Stage
+
+EVALUATION_BATCH = 1024
+
+Progress = Callable[[str, int, list[Record]], None]
+"""Told of a stage, its number of epochs and its records so far, after each epoch."""
+Kept = tuple[Tensor, Tensor, str]
+"""D̂ with a score each and the reason, as a method hands them to ``keep_labels``."""
+
+
+class Evaluator:
+    """Looks at a network after each epoch; the only one who knows clean labels."""
+
+    def __init__(
+        self,
+        test: Split,
+        *,
+        held: Split | None,
+        noisy: Tensor,
+        clean: Tensor | None,
+        machine: Machine,
+    ) -> None:
+        options: dict[str, Any] = {
+            "batch_size": EVALUATION_BATCH,
+            "shuffle": False,
+            "device": machine.device,
+        }
+        self.test = Resident(test, **options)
+        self.held = None if held is None else Resident(held, **options)
+        self.num_classes = test.num_classes
+        self.noisy = noisy.cpu()
+        self.clean = None if clean is None else clean.cpu()
+        self.machine = machine
+
+    def __call__(self, stage: str, epoch: int, model: nn.Module, ledger: Ledger) -> Record:  # noqa: ARG002
+        """One epoch's figures; NaN, null on the disk, where one is unknown."""
+        started = time.perf_counter()
+        fitted = None
+        if self.clean is not None:
+            fitted = memorisation(ledger.prediction, self.noisy, self.clean)
+        return {
+            "test_accuracy": self.accuracy(model, self.test),
+            "holdout_accuracy": nan if self.held is None else self.accuracy(model, self.held),
+            "memorisation": nan if fitted is None else fitted,
+            "evaluation_seconds": time.perf_counter() - started,
+        }
+
+    def accuracy(self, model: nn.Module, data: Resident) -> float:
+        """Share of the examples for which the highest logit is the label's.
+
+        Of a committee, its first member's: the network that such methods return.
+        """
+        if isinstance(model, Committee):
+            model = model.members[0]
+        logits, _ = predict(model, data, self.machine)
+        return accuracy(logits.argmax(dim=1), data.y)
+
+    def figures(self, history: Mapping[str, list[Record]], model: nn.Module) -> dict[str, Any]:
+        """The accuracies of all stages and of the network that the method returned."""
+        stages = {
+            stage: Stage(
+                epochs=len(epochs),
+                seconds=sum(record["seconds"] for record in epochs),
+                test_accuracy=accuracy_of(epochs),
+                memorisation=plain(epochs[-1]["memorisation"]) if epochs else None,
+            )
+            for stage, epochs in history.items()
+        }
+        final = next(reversed(stages), None)
+        return {
+            "final_stage": final,
+            "test_accuracy": accuracy_of([]) if final is None else stages[final].test_accuracy,
+            "returned": Figure(
+                self.accuracy(model, self.test), None, "the network that the method returned"
+            ),
+            "memorisation": None if final is None else stages[final].memorisation,
+            "seconds": sum(stage.seconds for stage in stages.values()),
+            "stages": stages,
+        }
+
+    def labels(self, kept: Kept | None) -> dict[str, Any] | None:
+        """What became of the labels, and how good that is where the clean ones are known."""
+        if kept is None:
+            return None
+        refined, _, reason = kept
+        quality = None
+        if self.clean is not None:
+            quality = label_quality(refined, self.noisy, self.clean, num_classes=self.num_classes)
+        return {
+            "reason": reason,
+            "changed": int((refined != self.noisy).sum()) / len(refined),
+            "dropped": int((refined < 0).sum()),
+            "quality": plain(quality),
+        }
+
+
+class Recorder:
+    """Writes metrics.jsonl as the epochs come, and passes them on."""
+
+    def __init__(
+        self, history: Mapping[str, list[Record]], folder: Path, progress: Progress | None
+    ) -> None:
+        self.history = history
+        self.folder = folder
+        self.progress = progress
+        self.stage: str | None = None
+
+    def __call__(self, stage: str, epochs: int, history: list[Record]) -> None:
+        """The first epoch of a stage in this process replaces what a killed one had written."""
+        if stage != self.stage:
+            records.write_metrics(self.folder, {**self.history, stage: history})
+            self.stage = stage
+        else:
+            records.append_metrics(self.folder, stage, history[-1])
+        if self.progress is not None:
+            self.progress(stage, epochs, history)
+
+
+def example_table(
+    noisy: Tensor, kept: Kept | None, ledger: Ledger | None, clean: Tensor | None
+) -> dict[str, Sequence[Any] | None]:
+    """The columns of labels.csv; what is not known is None."""
+
+    def column(values: Tensor | None) -> Any:
+        # As NumPy's own scalars, whose text is the shortest that reads back as the same float32.
+        return None if values is None else list(values.detach().cpu().numpy())
+
+    suggested, score = (None, None) if kept is None else kept[:2]
+    return {
+        "given": column(noisy),
+        "suggested": column(suggested),
+        "score": column(score),
+        "prediction": column(None if ledger is None else ledger.prediction),
+        "loss": column(None if ledger is None else ledger.loss),
+        "learned": column(None if ledger is None else ledger.learned),
+        "clean": column(clean),
+    }
+
+
+def model_bytes(model: nn.Module) -> bytes:
+    """The weights in the safetensors format, the same bytes for the same weights."""
+    # Each tensor on its own and in plain order: the format knows neither views nor strides.
+    state = {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in model.state_dict().items()
+    }
+    return safetensors.torch.save(state)
+
+
+def environment(machine: Machine) -> dict[str, Any]:
+    """What a run is computed on and with."""
+    device = torch.device(machine.device)
+    on_cuda = device.type == "cuda"
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "processes": distributed.num_processes(),
+        "gpu": torch.cuda.get_device_name(device) if on_cuda else None,
+        "cuda": torch.version.cuda if on_cuda else None,
+    }
+
+
+def described(split: Split, test: Split, clean: Tensor | None) -> dict[str, Any]:
+    """What identifies the data of a run: sizes, and a digest of each array."""
+    return {
+        "examples": len(split),
+        "classes": split.num_classes,
+        "shape": list(split.x.shape[1:]),
+        "augmentation": plain(split.augmentation),
+        "x": digest(split.x),
+        "y": digest(split.y),
+        "test_x": digest(test.x),
+        "test_y": digest(test.y),
+        "clean": None if clean is None else digest(clean),
+    }
+
+
+def digest(values: Tensor) -> str:
+    """A short name for the values of a tensor."""
+    array = np.ascontiguousarray(values.detach().cpu().numpy())
+    return hashlib.sha256(array.data).hexdigest()[:16]

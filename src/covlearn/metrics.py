@@ -1,0 +1,137 @@
+"""How good a network, its training and its refined labels are. Only evaluation calls these.
+
+A share of nothing (precision when no label was called wrong) is None, not zero.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+
+import torch
+from torch import Tensor
+
+from covlearn.checks import Array, as_tensor, check_labels
+from covlearn.records import Accuracy, Figure
+from covlearn.transition import count_transition, transition_error
+
+LAST = 10  # epochs in the mean at the end of training
+
+
+@dataclass(frozen=True)
+class LabelQuality:
+    """How good D̂ is. "Found" are the examples whose refined label is not the given one.
+
+    A dropped example (−1) is found, not repaired, and not in D̂.
+    """
+
+    share_right: float | None
+    """τ = P(ŷ = y) over D̂, the quality that the paper's theorems ask for."""
+    precision: float | None
+    """Share of the found that are wrong."""
+    recall: float | None
+    """Share of the wrong that are found."""
+    f1: float | None
+    repaired: float | None
+    """Share of the wrong whose refined label is the clean one."""
+    transition_error: float
+    """Mean absolute error of the entries of T̂, counted on D̂, against the true T."""
+
+
+def accuracy(prediction: Array, true: Array) -> float:
+    """Share of predictions, (N,), that are right.
+
+    >>> accuracy(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 1, 2, 2]))
+    0.75
+    """
+    prediction, true = _pair(prediction, true)
+    return int((prediction == true).sum()) / len(true)
+
+
+def memorisation(prediction: Array, noisy: Array, clean: Array) -> float | None:
+    """Share of the wrong labels that the network predicts: #{p = ỹ ≠ y} / #{ỹ ≠ y}.
+
+    A prediction of −1, of an example that was not seen yet, fits nothing. None without a wrong
+    label.
+    """
+    prediction, noisy = _pair(prediction, noisy)
+    _, clean = _pair(prediction, clean)
+    wrong = noisy != clean
+    return _share((prediction == noisy) & wrong, wrong)
+
+
+def label_quality(refined: Array, noisy: Array, clean: Array, *, num_classes: int) -> LabelQuality:
+    """D̂ against the clean labels.
+
+    >>> refined, noisy = torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1])
+    >>> label_quality(refined, noisy, torch.tensor([0, 1, 1, 0]), num_classes=2).precision
+    0.5
+    """
+    noisy = check_labels(noisy, num_classes=num_classes, name="noisy")
+    length = len(noisy)
+    clean = check_labels(clean, num_classes=num_classes, length=length, name="clean")
+    refined = check_labels(
+        refined, num_classes=num_classes, length=length, name="refined", dropped=True
+    )
+    found, wrong = refined != noisy, noisy != clean
+    hits, total = int((found & wrong).sum()), int(found.sum()) + int(wrong.sum())
+    estimated, true = (
+        count_transition(label, noisy, num_classes=num_classes, empty_class="identity")
+        for label in (refined, clean)
+    )
+    return LabelQuality(
+        share_right=_share(refined == clean, refined >= 0),
+        precision=_share(found & wrong, found),
+        recall=_share(found & wrong, wrong),
+        f1=2 * hits / total if total else None,
+        repaired=_share((refined == clean) & wrong, wrong),
+        transition_error=transition_error(estimated, true),
+    )
+
+
+def accuracy_of(history: Sequence[Mapping[str, float]]) -> Accuracy:
+    """A stage's test accuracy by each rule, from its records; the earliest epoch wins a tie.
+
+    ``holdout_accuracy`` is NaN where nothing is held out.
+    """
+    if not history:
+        return Accuracy(best=None, last=None, mean_of_last_ten=None, selected=None)
+
+    def of(record: Mapping[str, float], rule: str) -> Figure:
+        return Figure(record["test_accuracy"], int(record["epoch"]), rule)
+
+    tail = history[-LAST:]
+    span = f"{int(tail[0]['epoch'])}…{int(tail[-1]['epoch'])}"
+    return Accuracy(
+        best=of(
+            max(history, key=lambda record: record["test_accuracy"]),
+            "highest on the test labels themselves, so an upper bound",
+        ),
+        last=of(history[-1], "last epoch"),
+        mean_of_last_ten=Figure(
+            sum(record["test_accuracy"] for record in tail) / len(tail),
+            int(tail[-1]["epoch"]),
+            f"mean of the last {len(tail)} epochs, {span}",
+        ),
+        selected=of(
+            max(history, key=lambda record: record["holdout_accuracy"]),
+            "highest on held-out noisy labels",
+        )
+        if not isnan(history[0]["holdout_accuracy"])
+        else None,
+    )
+
+
+def _pair(first: Array, second: Array) -> tuple[Tensor, Tensor]:
+    first, second = as_tensor(first), as_tensor(second)
+    if first.shape != second.shape or first.ndim != 1 or first.numel() == 0:
+        raise ValueError(
+            "expected two vectors of labels of the same length, at least one, got shapes "
+            f"{tuple(first.shape)} and {tuple(second.shape)}"
+        )
+    return first.to("cpu", torch.int64), second.to("cpu", torch.int64)
+
+
+def _share(part: Tensor, whole: Tensor) -> float | None:
+    """#(part ∩ whole) / #whole."""
+    total = int(whole.sum())
+    return int((part & whole).sum()) / total if total else None

@@ -1,0 +1,287 @@
+"""Run folders: plain files that outlive the process. Nothing here imports torch.
+
+config.json        what was run: method with all fields, data, noise card, net, seed, machine
+environment.json   what it ran on
+metrics.jsonl      one line an epoch, with its stage
+result.json        the figures, each with the rule that chose it; its presence means finished
+labels.csv         one line a training example: given and suggested label, score, last pass
+model.safetensors  the network that the method returned
+stages/            checkpoints, until the run is finished
+
+Each file is written next to its place and renamed, so that a run killed at any moment leaves the
+old one or the new one. Lines of metrics.jsonl are appended; a resumed run writes it anew from its
+checkpoint first.
+"""
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from covlearn.config import plain, typed
+
+FORMAT = 1
+CONFIG, ENVIRONMENT, METRICS, RESULT = (
+    "config.json",
+    "environment.json",
+    "metrics.jsonl",
+    "result.json",
+)
+LABELS, MODEL, STAGES = "labels.csv", "model.safetensors", "stages"
+PARTIAL = ".partial"  # how the name of a file that is being written ends
+LISTED = 5  # differences that a message names
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A test accuracy, the epoch it belongs to and the rule that chose the epoch."""
+
+    value: float
+    epoch: int | None
+    rule: str
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A stage's accuracy on the clean test labels, by four rules."""
+
+    best: Figure | None
+    last: Figure | None
+    mean_of_last_ten: Figure | None
+    selected: Figure | None
+    """By the accuracy on held-out noisy labels; None where nothing is held out."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run in short; metrics.jsonl has it epoch by epoch."""
+
+    epochs: int
+    seconds: float
+    test_accuracy: Accuracy
+    memorisation: float | None
+    """Share of the wrong labels that the last training pass predicted; None if unknown."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a run. ``test_accuracy`` and ``memorisation`` are of the final stage."""
+
+    method: str
+    seed: int
+    final_stage: str | None
+    test_accuracy: Accuracy
+    returned: Figure
+    """Test accuracy of the network that the method returned, which is in model.safetensors."""
+    memorisation: float | None
+    labels: dict[str, Any] | None
+    """How good D̂ is, for methods that made one (`covlearn.metrics.LabelQuality`)."""
+    facts: dict[str, Any]
+    """What the method noted."""
+    seconds: float
+    """Of all epochs, evaluation included, in whichever process they were run."""
+    stages: dict[str, Stage] = field(default_factory=dict)
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class Record:
+    """All that a run folder holds; ``result`` is None until the run is finished."""
+
+    folder: Path
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    result: Result | None
+
+    @cached_property
+    def labels(self) -> dict[str, list[Any]] | None:
+        """The columns of labels.csv, numbers as numbers and empty cells as None."""
+        path = self.folder / LABELS
+        return read_table(path) if path.exists() else None
+
+
+def read(folder: str | os.PathLike[str]) -> Record:
+    """What a run left behind, finished or not."""
+    folder = Path(folder)
+    config = _read_json(folder / CONFIG)
+    if config.get("format") != FORMAT:
+        raise ValueError(
+            f"{folder / CONFIG} must have format {FORMAT}, got {config.get('format')!r}; read it "
+            "with the version of covlearn that wrote it"
+        )
+    environment = folder / ENVIRONMENT
+    return Record(
+        folder=folder,
+        config=config,
+        environment=_read_json(environment) if environment.exists() else {},
+        metrics=read_metrics(folder),
+        result=read_result(folder),
+    )
+
+
+def read_result(folder: Path) -> Result | None:
+    """The result of a finished run."""
+    path = folder / RESULT
+    if not path.exists():
+        return None
+    try:
+        return typed(Result, _read_json(path))
+    except ValueError as error:
+        raise ValueError(f"{path} must hold a result of covlearn: {error}") from error
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """One record an epoch. A last line that a kill cut short is left out."""
+    path = folder / METRICS
+    if not path.exists():
+        return []
+    *lines, rest = path.read_text(encoding="utf-8").split("\n")
+    if not _is_json(rest):
+        rest = ""
+    return [json.loads(line) for line in [*lines, rest] if line]
+
+
+def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | None:
+    """Makes the folder ready for a run of this configuration; the result if there is one already.
+
+    Refused are a folder with another configuration, an unfinished run without ``resume``, and a
+    folder of something else.
+    """
+    path = folder / CONFIG
+    if not path.exists():
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder} must be a folder, but it is a file; choose another name")
+        others = sorted(p.name for p in folder.iterdir()) if folder.exists() else []
+        others = [name for name in others if not name.endswith(PARTIAL)]
+        if others:
+            raise ValueError(
+                f"{folder} must be new, empty or of an earlier run, but it holds {others[0]} and "
+                f"no {CONFIG}; choose another folder"
+            )
+        write_json(path, config)
+        return None
+    there = read(folder).config
+    differing = differences(there, plain(config))
+    if differing:
+        listed = "; ".join(differing[:LISTED])
+        more = f" and {len(differing) - LISTED} more" if len(differing) > LISTED else ""
+        raise ValueError(
+            f"{folder} holds a run of another configuration: {listed}{more}; "
+            "choose another folder, or delete this one to start again"
+        )
+    result = read_result(folder)
+    if result is None and not resume:
+        raise ValueError(
+            f"{folder} holds an unfinished run; continue it with --resume (resume=True), or choose "
+            "another folder"
+        )
+    for partial in folder.rglob(f"*{PARTIAL}"):  # what a kill left half written
+        partial.unlink()
+    return result
+
+
+def differences(there: Any, here: Any, *, path: str = "") -> list[str]:
+    """Where two configurations differ, in words; covlearn's own version does not count."""
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        return [
+            text
+            for key in dict.fromkeys([*there, *here])
+            if (name := f"{path}.{key}" if path else key) != "covlearn"
+            for text in differences(there.get(key), here.get(key), path=name)
+        ]
+    # An integer and an equal float are the same setting.
+    return [] if there == here else [f"{path} is {_short(there)} there, {_short(here)} here"]
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Plain values, readable by any JSON parser."""
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    write_bytes(path, f"{text}\n".encode())
+
+
+def write_metrics(folder: Path, history: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+    """All epochs of all stages so far, in order."""
+    lines = [_line(stage, record) for stage, records in history.items() for record in records]
+    write_bytes(folder / METRICS, "".join(lines).encode())
+
+
+def append_metrics(folder: Path, stage: str, record: Mapping[str, Any]) -> None:
+    """One epoch more."""
+    with (folder / METRICS).open("a", encoding="utf-8") as file:
+        file.write(_line(stage, record))
+
+
+def write_table(path: Path, columns: Mapping[str, Sequence[Any] | None]) -> None:
+    """A CSV file with a line of names; a column that is None is left empty."""
+    length = max((len(column) for column in columns.values() if column is not None), default=0)
+    cells = [[""] * length if column is None else column for column in columns.values()]
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*cells, strict=True))]
+    write_bytes(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def read_table(path: Path) -> dict[str, list[Any]]:
+    """The columns of a CSV file with numbers as numbers and empty cells as None."""
+    with path.open(newline="", encoding="utf-8") as file:
+        names, *rows = csv.reader(file)
+    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+    return {
+        name: [_number(cell) for cell in column]
+        for name, column in zip(names, columns, strict=True)
+    }
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes a file such that it is either the old or the new one, never half of either."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _line(stage: str, record: Mapping[str, Any]) -> str:
+    return json.dumps(plain({"stage": stage, **record}), allow_nan=False) + "\n"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError(f"{path} is missing: {path.parent} is not the folder of a run") from error
+    except ValueError as error:  # neither text nor JSON
+        raise ValueError(f"{path} must hold JSON, but it is damaged: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(cell: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except ValueError:
+            continue
+    return cell or None
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:37]}…"

@@ -1,0 +1,399 @@
+"""A run: a method, its data and its folder, joined.
+
+Clean labels go to the evaluator and nowhere else: what it finds is written down, and no method can
+ask for it.
+"""
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import covlearn
+from covlearn import distributed, records
+from covlearn.checkpoint import Checkpoint
+from covlearn.checks import check_labels
+from covlearn.config import plain
+from covlearn.data import Batch, Resident, Split, counter
+from covlearn.engine import Machine, Objective, Outputs, Plan, Record, predict, train
+from covlearn.evaluation import (
+    EVALUATION_BATCH,
+    Evaluator,
+    Progress,
+    Recorder,
+    described,
+    digest,
+    environment,
+    example_table,
+    model_bytes,
+)
+from covlearn.ledger import Ledger
+from covlearn.methods import METHODS, Method
+from covlearn.nets import build_net
+from covlearn.noise import NoiseCard
+from covlearn.records import Result
+
+AfterEpoch = Callable[[str, int, nn.Module, Ledger], Record]
+
+
+def fit_and_evaluate(
+    method: Method,
+    split: Split,
+    *,
+    test: Split,
+    clean: Tensor | None = None,
+    noise_card: NoiseCard | None = None,
+    folder: str | PathLike[str],
+    machine: Machine = Machine(),
+    seed: int = 0,
+    net: str = "mlp",
+    net_options: Mapping[str, Any] | None = None,
+    data_name: str | None = None,
+    preset: str | None = None,
+    holdout: float = 0.0,
+    resume: bool = False,
+    progress: Progress | None = None,
+    checkpoint_seconds: float = 30.0,
+) -> Result:
+    """Trains on the noisy labels of ``split``, evaluates each epoch, and records it in ``folder``.
+
+    ``test`` has right labels. ``clean``, the right training labels where they are known, only ever
+    reaches the evaluator. ``holdout`` is the share of the examples that leave training, so that
+    their noisy labels can choose an epoch. ``preset`` names where the method's settings came from,
+    for the record. A finished folder of the same configuration is read back; an unfinished one is
+    continued with ``resume``, and ends with the same figures and bits.
+    """
+    folder = Path(folder)
+    if clean is not None:
+        clean = check_labels(clean, num_classes=split.num_classes, length=len(split), name="clean")
+    _check_test(split, test)
+    kept, held = held_out(len(split), holdout, seed)
+    run = LocalRun(
+        split.subset(kept),
+        net_name=net,
+        net_options=dict(net_options or {}),
+        machine=machine,
+        seed=seed,
+        folder=folder,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    run.net("check")  # what is wrong with a net is said before there is a folder
+    config = {
+        "format": records.FORMAT,
+        "covlearn": covlearn.__version__,
+        "method": {"name": method_name(method), **plain(method)},
+        "preset": preset,
+        "seed": seed,
+        "net": {"name": net, **run.net_options},
+        "holdout": holdout,
+        "data": {"name": data_name, **described(split, test, clean)},
+        "noise": None if noise_card is None else noise_card.to_dict(),
+        "machine": plain(machine) | {"device": torch.device(machine.device).type},
+    }
+    finished = _start(folder, config, resume=resume)
+    if finished is not None:
+        return finished
+
+    evaluator = Evaluator(
+        test,
+        held=split.subset(held) if len(held) else None,
+        noisy=run.split.y,
+        clean=None if clean is None else clean[kept],
+        machine=machine,
+    )
+    run.after_epoch = evaluator
+    recording = distributed.process() == 0
+    if recording:
+        records.write_json(folder / records.ENVIRONMENT, environment(machine))
+        run.follow = Recorder(run.history, folder, progress)
+    model = method.fit(run)
+    result = Result(
+        method=method_name(method),
+        seed=seed,
+        **evaluator.figures(run.history, model),
+        labels=evaluator.labels(run.refined),
+        facts=plain(run.facts),
+    )
+    if recording:
+        records.write_metrics(folder, run.history)
+        table = example_table(run.split.y, run.refined, run.last_ledger, evaluator.clean)
+        records.write_table(folder / records.LABELS, {"idx": kept.tolist(), **table})
+        records.write_bytes(folder / records.MODEL, model_bytes(model))
+        records.write_json(folder / records.RESULT, result)
+        # What it would be resumed from has no use any more, and is several times the model's size.
+        shutil.rmtree(folder / records.STAGES, ignore_errors=True)
+    return result
+
+
+@dataclass
+class LocalRun:
+    """What a method is given (:class:`covlearn.methods.Run`), on this machine.
+
+    ``after_epoch(stage, epoch, model, ledger)`` is the evaluator's: it may know clean labels, and
+    nothing that it returns reaches the method. With a folder, stages are kept there, and
+    ``follow`` is told of each epoch.
+    """
+
+    split: Split
+    net_name: str = "mlp"
+    net_options: dict[str, Any] = field(default_factory=dict)
+    machine: Machine = Machine()
+    seed: int = 0
+    folder: Path | None = None
+    after_epoch: AfterEpoch | None = None
+    follow: Progress | None = None
+    checkpoint_seconds: float = 30.0
+    history: dict[str, list[Record]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    refined: tuple[Tensor, Tensor, str] | None = None
+    last_ledger: Ledger | None = None
+
+    def net(self, name: str) -> nn.Module:
+        """A new network; its weights are a function of the run's seed and the name."""
+        model = build_net(
+            self.net_name,
+            num_classes=self.split.num_classes,
+            input_shape=input_shape(self.split),
+            seed=derived_seed(self.seed, "net", name),
+            options=self.net_options,
+        )
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model
+
+    def train(
+        self,
+        stage: str,
+        model: nn.Module,
+        objective: Objective,
+        plan: Plan,
+        *,
+        labels: Tensor | None = None,
+        mixup: bool = False,
+        balanced_batches: int | None = None,
+    ) -> Ledger:
+        """Trains in place; a stage whose checkpoint is complete is read back instead."""
+        if stage in self.history:
+            raise ValueError(f"each stage of a run needs its own name, {stage!r} came twice")
+        split = self.split
+        if labels is not None:
+            split = replace(split, y=labels.clamp(min=0))
+            objective = Kept(objective, labels >= 0)
+        data = self.batches(
+            split,
+            batch_size=plan.batch_size,
+            seed=derived_seed(self.seed, "data", stage),
+            mixup=mixup,
+            balanced_batches=balanced_batches,
+        )
+        ledger = Ledger(len(split), data.device)
+        evaluate = self.after_epoch
+        checkpoint = self.checkpoint(stage, plan, data)
+        try:
+            self.history[stage] = train(
+                model,
+                objective,
+                data,
+                plan,
+                self.machine,
+                seed=derived_seed(self.seed, "train", stage),
+                ledger=ledger,
+                checkpoint=checkpoint,
+                after_epoch=None
+                if evaluate is None
+                else lambda epoch, shown, rows: evaluate(stage, epoch, shown, rows),
+            )
+        except BaseException as error:
+            if checkpoint is not None:
+                with contextlib.suppress(OSError):  # the first failure is the one to report
+                    checkpoint.wait()
+            if isinstance(error, ValueError):
+                kept = "" if checkpoint is None else checkpoint.kept()
+                raise ValueError(f"stage {stage}: {error}{kept}") from error
+            raise
+        self.last_ledger = ledger
+        return ledger
+
+    def predict(self, model: nn.Module, *, features: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Logits, and features if asked for, of the training examples, in evaluation mode."""
+        data = Resident(
+            self.split, batch_size=EVALUATION_BATCH, shuffle=False, device=self.machine.device
+        )
+        logits, hidden = predict(model, data, self.machine, features=features)
+        return logits.cpu(), None if hidden is None else hidden.cpu()
+
+    def note(self, **facts: Any) -> None:
+        """Records what the method found out."""
+        plain(facts)  # what cannot be written down is refused now, not after training
+        self.facts |= facts
+
+    def keep_labels(self, label: Tensor, score: Tensor, *, reason: str) -> None:
+        """Records D̂ with a score each, higher for a label that is likelier wrong."""
+        self.refined = label.cpu(), score.cpu(), reason
+
+    def batches(self, split: Split, **options: Any) -> Resident:
+        """The training batches of this process."""
+        return Resident(
+            split,
+            device=self.machine.device,
+            process=distributed.process(),
+            num_processes=distributed.num_processes(),
+            **options,
+        )
+
+    def checkpoint(self, stage: str, plan: Plan, data: Resident) -> "FollowedCheckpoint | None":
+        """Where a stage is kept, under a name for everything that decides what it computes."""
+        if self.folder is None:
+            return None
+        identity = fingerprint(
+            {
+                "stage": stage,
+                "plan": asdict(plan),
+                "net": [self.net_name, self.net_options],
+                "seed": self.seed,
+                "examples": len(data),
+                "labels": digest(data.y),
+                "precision": self.machine.precision,
+            }
+        )
+        follow = self.follow
+        return FollowedCheckpoint(
+            self.folder / records.STAGES / f"{stage}.pt",
+            identity,
+            seconds_between=self.checkpoint_seconds,
+            follow=None if follow is None else partial(follow, stage, plan.epochs),
+        )
+
+
+class FollowedCheckpoint(Checkpoint):
+    """A checkpoint that shows the records so far to a follower; only the first process writes."""
+
+    def __init__(
+        self,
+        path: Path,
+        identity: str,
+        *,
+        seconds_between: float,
+        follow: Callable[[list[Record]], None] | None,
+    ) -> None:
+        super().__init__(path, identity, seconds_between=seconds_between)
+        self.follow = follow
+        self.loaded = False
+
+    def load(self) -> dict[str, Any] | None:
+        """The state that was saved last, or None if there is none."""
+        state = super().load()
+        self.loaded = True
+        return state
+
+    def kept(self) -> str:
+        """Words for what remains when training fails; nothing where the file itself is at fault."""
+        return f"; {self.path} is kept" if self.loaded and self.path.exists() else ""
+
+    def save(self, state: dict[str, Any], *, now: bool = False) -> None:
+        """Called after each epoch."""
+        if self.follow is not None:
+            self.follow(state["history"])
+        if distributed.process() == 0:
+            super().save(state, now=now)
+
+
+class Kept(Objective):
+    """An objective over some of the examples; the others get no weight."""
+
+    def __init__(self, inner: Objective, keep: Tensor) -> None:
+        super().__init__()
+        self.inner = inner
+        self.capturable = inner.capturable
+        self.needs_features = inner.needs_features
+        self.register_buffer("keep", keep.float())
+
+    keep: Tensor
+
+    def strength(self, epoch: int) -> float:
+        """That of the inner objective."""
+        return self.inner.strength(epoch)
+
+    def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
+        """That of the inner objective."""
+        self.inner.begin_epoch(epoch, ledger)
+
+    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The inner losses with their weights times 0 or 1."""
+        result = self.inner(outputs, batch)
+        if isinstance(result, Tensor):
+            raise ValueError("an objective that is one number a batch cannot leave examples out")
+        loss, weight = result
+        keep = self.keep[batch.idx]
+        return loss, (keep if weight is None else weight * keep).expand_as(loss)
+
+
+def held_out(num_examples: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Positions to train on and positions held out, each in order; a function of the seed."""
+    if not 0 <= share < 1:  # also refuses NaN
+        raise ValueError(f"holdout must lie in [0, 1), got {share}; 10 % is written 0.1")
+    count = round(share * num_examples)
+    if share > 0 and not 0 < count < num_examples:
+        raise ValueError(
+            f"holdout={share} of {num_examples} examples leaves nothing on one side; change it"
+        )
+    order = counter.permutation(counter.key(derived_seed(seed, "holdout"), 0), num_examples)
+    return order[count:].sort().values, order[:count].sort().values
+
+
+def input_shape(split: Split) -> tuple[int, ...]:
+    """The shape of one example as a network sees it."""
+    shape = tuple(split.x.shape[1:])
+    return (shape[2], shape[0], shape[1]) if split.augmentation is not None else shape
+
+
+def method_name(method: Method) -> str:
+    """The name under which ``covlearn train --method`` finds the method's class."""
+    kind = type(method)
+    own = f"{kind.__module__}:{kind.__qualname__}"
+    return next((name for name, known in METHODS.items() if known is kind), own)
+
+
+def derived_seed(seed: int, *names: str) -> int:
+    """A seed for one purpose, so that no two purposes share their randomness."""
+    return int(fingerprint([seed, *names])[:8], 16)
+
+
+def fingerprint(value: Any) -> str:
+    """A digest of a value that JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _check_test(split: Split, test: Split) -> None:
+    if test.x.shape[1:] != split.x.shape[1:] or test.num_classes != split.num_classes:
+        raise ValueError(
+            f"test must hold examples as the training split does, shape "
+            f"{tuple(split.x.shape[1:])} and {split.num_classes} classes, got "
+            f"{tuple(test.x.shape[1:])} and {test.num_classes}"
+        )
+
+
+def _start(folder: Path, config: dict[str, Any], *, resume: bool) -> Result | None:
+    """The first process looks after the folder; the others are told what it found."""
+    if not distributed.active():
+        return records.start(folder, config, resume=resume)
+    outcome: list[Any] = [None, None]
+    if distributed.process() == 0:
+        try:
+            outcome[0] = records.start(folder, config, resume=resume)
+        except (ValueError, OSError) as error:
+            outcome[1] = error
+    torch.distributed.broadcast_object_list(outcome)
+    result: Result | None
+    result, failure = outcome
+    if failure is not None:
+        raise failure
+    return result
