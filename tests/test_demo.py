@@ -1,19 +1,19 @@
+from pathlib import Path
+
 import pytest
-import torch
 
-from covlearn import demo
+from covlearn import demo, records
 
 
-def test_demo_says_what_the_sieve_found(capsys: pytest.CaptureFixture[str]) -> None:
-    state = torch.get_rng_state()
-    demo.main()
-    lines = capsys.readouterr().out.splitlines()
-    shares = {
-        line[2:39].strip(): float(line[39:].removesuffix(" %"))
-        for line in lines
-        if line.endswith(" %")
-    }
-    assert shares["labels that are right, as given"] == pytest.approx(60, abs=5)
-    assert shares["labels that are right, refined"] > 80
-    assert shares["of the labels it changed, were wrong"] > 80
-    assert torch.equal(torch.get_rng_state(), state)
+def test_demo_trains_every_method_and_reads_it_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demo.main(["--out", str(tmp_path), "--seeds", "1"])
+    first = capsys.readouterr().out
+    for method in demo.METHODS:
+        assert f"│ {method} " in first
+        assert records.read(tmp_path / f"{method}-0").result is not None
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    demo.main(["--out", str(tmp_path), "--seeds", "1"])
+    assert capsys.readouterr().out == first
+    assert written == {path: path.stat().st_mtime_ns for path in written}
