@@ -212,6 +212,8 @@ def reduced(result: tuple[Tensor, Tensor | None] | Tensor) -> Tensor:
         # The same on all processes, whose gradients are summed: each contributes its own part.
         return result
     loss, weight = result
+    if weight is None and not distributed.active():
+        return loss.mean() if loss.ndim == 1 else loss.mean(dim=-1).sum()
     weight = torch.ones_like(loss) if weight is None else weight.to(loss.dtype)
     total = distributed.sum_of(weight.sum(dim=-1).detach())
     # A batch without weight has no gradient; the bound keeps 0/0 out.
@@ -270,8 +272,10 @@ class _Step:
         plain = outputs.logits if outputs.plain is None else outputs.plain
         if self.average is not None:
             self.average.update()
-        # One number a batch is the same in all processes, whose losses are added up for the record.
-        logged = loss.detach() / (distributed.num_processes() if isinstance(result, Tensor) else 1)
+        logged = loss.detach()
+        if isinstance(result, Tensor) and distributed.active():
+            # The same number in all processes, whose losses are added up for the record.
+            logged = logged / distributed.num_processes()
         return logged, plain.detach()
 
 

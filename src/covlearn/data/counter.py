@@ -4,15 +4,19 @@ Order and augmentation draw from here and from nowhere else, so that batches do 
 they are loaded, on how many processes share them, or on where a run was interrupted.
 """
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor
+
+Bits = TypeVar("Bits", int, Tensor)
 
 MASK = 0xFFFFFFFF
 ORDER, CROP_DOWN, CROP_RIGHT, FLIP, ROTATE, PARTNER, MIX, BALANCE, PEER = range(9)  # streams
 
 
-def mix(bits: Tensor) -> Tensor:
-    """A bijection of 32-bit integers (held in int64) that scatters its input."""
+def mix(bits: Bits) -> Bits:
+    """A bijection of 32-bit integers (tensors hold them in int64) that scatters its input."""
     # Multipliers below 2³¹ keep the product of two 32-bit numbers inside int64.
     bits = bits ^ (bits >> 16)
     bits = (bits * 0x21F0AAAD) & MASK
@@ -23,10 +27,10 @@ def mix(bits: Tensor) -> Tensor:
 
 def key(seed: int, epoch: int) -> Tensor:
     """One 32-bit number for a seed and an epoch, as a tensor that a captured step can read."""
-    value = torch.tensor(seed & MASK)
+    value = seed & MASK
     for part in ((seed >> 32) & MASK, epoch & MASK):
         value = mix((mix(value) + part) & MASK)
-    return value
+    return torch.tensor(value)
 
 
 def bits(key: Tensor, idx: Tensor, stream: int) -> Tensor:
