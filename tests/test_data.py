@@ -248,6 +248,7 @@ def test_bad_input_is_refused_with_a_reason() -> None:
         (lambda: Resident(split, batch_size=0), "batch_size must be positive"),
         (lambda: Resident(split, batch_size=7, num_processes=2), "divide by the number"),
         (lambda: Resident(split, batch_size=8, balanced_batches=0), "balanced_batches must"),
+        (lambda: Resident(split, batch_size=22, num_processes=2), "example for each of 2"),
         (lambda: loaded(dataclasses.replace(split), batch_size=4, num_processes=3), "divide"),
         (lambda: Loaded(Images(split.x), labels, 2, batch_size=4), "one entry an example"),
         (

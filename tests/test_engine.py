@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from covlearn.average import Average
-from covlearn.checkpoint import Checkpoint
+from covlearn.checkpoint import Checkpoint, copied
 from covlearn.data import Batch, Resident, Split
 from covlearn.engine import (
     Committee,
@@ -15,6 +15,7 @@ from covlearn.engine import (
     Objective,
     Outputs,
     Plan,
+    _State,
     predict,
     reduced,
     train,
@@ -264,6 +265,7 @@ BAD_PLANS: dict[str, tuple[Callable[[], Plan], str]] = {
     "lr": (lambda: Plan(epochs=1, lr=0.0), "lr > 0"),
     "optimizer": (lambda: Plan(epochs=1, optimizer="lion"), "'sgd' or 'adam'"),  # type: ignore[arg-type]
     "average": (lambda: Plan(epochs=1, average=1.0), "average must lie"),
+    "weight decay": (lambda: Plan(epochs=1, weight_decay=-1.0), "weight_decay ≥ 0"),
 }
 
 
@@ -272,3 +274,27 @@ def test_bad_plans_are_refused(case: str) -> None:
     call, message = BAD_PLANS[case]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+class Explosive(Objective):
+    """Finite losses whose last gradient of the epoch ruins the weights."""
+
+    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, None]:
+        loss = cross_entropy(outputs.logits, batch.y)
+        return loss + (1e38 * (outputs.logits - outputs.logits.detach())).sum(dim=1) * 1e3, None
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    plan = Plan(epochs=2, batch_size=150, lr=10.0)
+    with pytest.raises(ValueError, match=r"epoch 0: the weights must be finite"):
+        run(plan, objective=Explosive(), checkpoint=Checkpoint(tmp_path / "s.pt", "this"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_restoring_keeps_the_learning_rate_that_a_captured_step_reads() -> None:
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1), momentum=0.9)
+    state = _State(model, Plain(), optimizer, Ledger(3), None)
+    rate = optimizer.param_groups[0]["lr"]
+    state.restore(copied(state.whole([])))
+    assert optimizer.param_groups[0]["lr"] is rate

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TRAIN_EXAMPLE = """\
 example:
-  covlearn train --data digits --noise cal:0.4 --method cal --seed 0 --out runs/cal-0
+  covlearn train --data digits --noise cal:0.4 --method cal --preset recommended --out runs/cal-0
   covlearn train --data digits --noise cal:0.4 --method cal --seed 0 --out runs/cal-20 \\
     --set sieve_plan.epochs=20 plan.epochs=20 net.hidden=[64] machine.precision=bfloat16
   covlearn train --data digits --noise cal:0.4 --method cal --seed 0 --out runs/cal-ours \\
@@ -144,6 +144,8 @@ def train(args: argparse.Namespace) -> int:
     source, card = with_noise(load_data(args.data), args.noise, seed=args.seed)
     if others["augmentation"]:
         source = replace(source, train=augmented(source.train, others["augmentation"]))
+    if "device" in others["machine"]:
+        raise ValueError("machine.device is not a setting, choose it with --device")
     machine = override(Machine(), others["machine"], inside="machine.")
     with process_group(args.device) as device, progress_bars() as progress:
         result = fit_and_evaluate(

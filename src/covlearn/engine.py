@@ -48,6 +48,12 @@ class Plan:
                 f"expected epochs ≥ 0, batch_size ≥ 1 and lr > 0, got epochs={self.epochs}, "
                 f"batch_size={self.batch_size}, lr={self.lr}"
             )
+        if not (0 <= self.momentum < 1 and self.weight_decay >= 0 and 0 < self.lr_factor <= 1):
+            raise ValueError(
+                f"expected 0 ≤ momentum < 1, weight_decay ≥ 0 and 0 < lr_factor ≤ 1, got "
+                f"momentum={self.momentum}, weight_decay={self.weight_decay}, "
+                f"lr_factor={self.lr_factor}"
+            )
         if self.optimizer not in ("sgd", "adam"):
             raise ValueError(f"optimizer must be 'sgd' or 'adam', got {self.optimizer!r}")
         if self.average is not None and not 0 < self.average < 1:
@@ -163,6 +169,12 @@ def train(
                 record |= after_epoch(epoch, shown, ledger)
             record["seconds"] = time.perf_counter() - started
             history.append(record)
+            if not bool(torch.stack([p.isfinite().all() for p in model.parameters()]).all()):
+                raise ValueError(
+                    f"epoch {epoch}: the weights must be finite after the last step, got NaN or "
+                    "infinity; lower the learning rate or β; the last checkpoint is from before "
+                    "this epoch"
+                )
             if checkpoint is not None:
                 checkpoint.save(state.whole(history), now=epoch + 1 == plan.epochs)
     if checkpoint is not None:
@@ -303,8 +315,14 @@ class _State:
         return {name: part.state_dict() for name, part in self.parts.items()} | {"history": history}
 
     def restore(self, saved: dict[str, Any]) -> list[Record]:
+        optimizer = self.parts["optimizer"]
+        rates = [group["lr"] for group in optimizer.param_groups]
         for name, part in self.parts.items():
             part.load_state_dict(saved[name])
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            # Loading puts the saved one in its place, on the host: a captured step would take its
+            # value for a constant. Each epoch sets it anyway.
+            group["lr"] = rate
         return list(saved["history"])
 
 

@@ -88,7 +88,8 @@ class Evaluator:
             )
             for stage, epochs in history.items()
         }
-        final = next(reversed(stages), None)
+        # A stage that was switched off by zero epochs has no figures of its own.
+        final = next((name for name in reversed(stages) if stages[name].epochs), None)
         return {
             "final_stage": final,
             "test_accuracy": accuracy_of([]) if final is None else stages[final].test_accuracy,

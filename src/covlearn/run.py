@@ -219,7 +219,8 @@ class LocalRun:
                 kept = "" if checkpoint is None else checkpoint.kept()
                 raise ValueError(f"stage {stage}: {error}{kept}") from error
             raise
-        self.last_ledger = ledger
+        if self.history[stage]:
+            self.last_ledger = ledger
         return ledger
 
     def predict(self, model: nn.Module, *, features: bool = False) -> tuple[Tensor, Tensor | None]:

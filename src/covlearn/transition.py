@@ -241,7 +241,7 @@ def _rows_to_one(joint_KK: Tensor, empty_class: EmptyClass, what: str) -> Tensor
     if empty.numel() and empty_class == "error":
         raise ValueError(
             f"each of the {joint_KK.shape[0]} classes must have an example, but {_name(empty)} has "
-            f"no {what}; give it some (a looser threshold, more data), or pass "
+            f"no {what}; give it some (a looser threshold, longer training, more data), or pass "
             'empty_class="identity" if nothing reads that row'
         )
     joint_KK[empty, empty] = 1.0

@@ -101,6 +101,12 @@ class _Batches(ABC):
                 f"batch_size must be positive and divide by the number of processes, "
                 f"{num_processes}, got {batch_size}"
             )
+        rest = len(y) % batch_size
+        if balanced_batches is None and 0 < rest < num_processes:
+            raise ValueError(
+                f"the last batch must have an example for each of {num_processes} processes, got "
+                f"{rest} of {len(y)} examples in batches of {batch_size}; choose another batch_size"
+            )
         if balanced_batches is not None and (not shuffle or balanced_batches < 1):
             raise ValueError(
                 f"balanced_batches must be positive and needs shuffle, got {balanced_batches}"

@@ -306,5 +306,6 @@ class CovarianceAssisted(Objective):
         if self.base == "forward":
             return partial(forward_corrected, transition=self.transition)
         if self.base == "reweight":
-            return partial(reweighted, transition=self.transition)
+            # Else the network would lower its loss by lowering the weights.
+            return partial(reweighted, transition=self.transition, constant_weight=True)
         return partial(generalized_cross_entropy if self.base == "gce" else cross_entropy)

@@ -72,8 +72,12 @@ class Confident(Objective):
             return
         self.keep.copy_((ledger.score <= 0).float())
         count = torch.zeros_like(self.prior).index_add_(0, self.y, self.keep)  # type: ignore[arg-type]
-        if float(count.sum()) > 0:
-            self.prior.copy_(count / count.sum())
+        if float(count.sum()) == 0:
+            raise ValueError(
+                "the sieve must keep some examples, got none with ℓ_ỹ ≤ mean_k ℓ_k; lower the "
+                "learning rate, or let sieve_from come later"
+            )
+        self.prior.copy_(count / count.sum())
 
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
         """(B,) with the sieve as a weight."""

@@ -85,6 +85,14 @@ def _read_text(path: Path, what: str) -> NDArray[Any]:  # noqa: ARG001  as _read
             raise ValueError(
                 f"expected one column, or one named {SUGGESTED}, got {', '.join(header)}"
             )
+        place = header.index("idx") if "idx" in header else None
+        if place is not None and any(
+            row[place : place + 1] != [str(number)] for number, row in enumerate(rows)
+        ):
+            raise ValueError(
+                "expected the examples in order, idx 0, 1, 2, …, got others; labels of a run that "
+                "held examples out fit no other run: train it with --holdout 0"
+            )
     elif rows and len(rows[0]) > 1:
         raise ValueError(f"expected one label a line, got {len(rows[0])} values in the first")
     labels = []
