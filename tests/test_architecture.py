@@ -15,7 +15,7 @@ FLOORS = [
     ["losses", "noise", "transition", "sieve", "covariance", "reweight", "theory"],
     ["schedules", "metrics"],
     ["data", "nets"],
-    ["distributed", "average", "ledger", "checkpoint", "capture", "engine"],
+    ["distributed", "average", "committee", "ledger", "checkpoint", "capture", "engine"],
     ["methods"],
     ["evaluation", "run", "testing"],  # clean labels: out of a method's reach
     ["cli", "__main__", "demo"],

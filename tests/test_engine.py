@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from covlearn.average import Average
 from covlearn.checkpoint import Checkpoint, copied
+from covlearn.committee import Committee
 from covlearn.data import Batch, Resident, Split
 from covlearn.engine import (
-    Committee,
     Machine,
     Objective,
     Outputs,

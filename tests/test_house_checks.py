@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from covlearn.cli import main
+from covlearn.committee import Committee
 from covlearn.data import Batch
-from covlearn.engine import Committee, Outputs, Plan
+from covlearn.engine import Outputs, Plan
 from covlearn.methods import CAL, CE, CORES, GCE, METHODS, PTD, Method, Run
 from covlearn.methods.ce import CrossEntropy
 from covlearn.run import LocalRun

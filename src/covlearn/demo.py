@@ -43,6 +43,7 @@ def main(argv: list[str] | None = None) -> None:
             results[futures[future]] = future.result()
             progress.advance(task)
     report(results, options.seeds, console)
+    console.print("The settings were chosen on this data set: it shows the job, not what it gains.")
     console.print(f"\nEvery run's settings, epochs, labels and model are in {options.out}.")
 
 

@@ -107,18 +107,6 @@ class Objective(nn.Module):
         raise NotImplementedError
 
 
-class Committee(nn.Module):
-    """Several networks trained together; logits have a leading axis."""
-
-    def __init__(self, members: list[nn.Module]) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(members)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(M, B, K)."""
-        return torch.stack([member(x) for member in self.members])
-
-
 AfterEpoch = Callable[[int, nn.Module, Ledger], Record]
 
 

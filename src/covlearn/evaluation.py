@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from covlearn import distributed, records
+from covlearn.committee import Committee
 from covlearn.config import plain
 from covlearn.data import Resident, Split
-from covlearn.engine import Committee, Machine, Record, predict
+from covlearn.engine import Machine, Record, predict
 from covlearn.ledger import Ledger
 from covlearn.metrics import accuracy, accuracy_of, label_quality, memorisation
 from covlearn.records import Figure, Stage

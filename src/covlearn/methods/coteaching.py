@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from covlearn import distributed
 from covlearn.checks import check_rate
+from covlearn.committee import Committee
 from covlearn.data import Batch
-from covlearn.engine import Committee, Objective, Outputs, Plan
+from covlearn.engine import Objective, Outputs, Plan
 from covlearn.ledger import Ledger
 from covlearn.methods.base import Run
 from covlearn.methods.ce import supervised

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from covlearn import distributed
+from covlearn.committee import Committee
 from covlearn.data import Batch
-from covlearn.engine import Committee, Outputs, Plan
+from covlearn.engine import Outputs, Plan
 from covlearn.losses import joint
 from covlearn.methods.base import Run
 from covlearn.methods.coteaching import Forgetting, check_forgetting, own_part, smallest
