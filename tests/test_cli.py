@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shlex
 import signal
 import subprocess
@@ -15,9 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from rich.cells import cell_len
 
 import covlearn
 from covlearn import cli, records
+from covlearn.evaluation import Evaluator
 from covlearn.methods import METHODS
 from tests.runs import assert_same_run
 
@@ -85,13 +89,70 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(
 
     arguments = [*DIGITS, "--out", str(tmp_path)]
     with monkeypatch.context() as patched:
-        patched.setattr(cli, "progress_bars", interrupting)
+        patched.setattr(cli.train, "progress_bars", interrupting)
         assert cli.main(arguments) == 130
     sentence = capsys.readouterr().err
     assert sentence.startswith("covlearn: interrupted; nothing that was saved is lost, continue")
     again = sentence.partition("with: ")[2]
     assert cli.main(shlex.split(again)[1:]) == 0
     assert_same_run(tmp_path, finished)
+
+
+def test_ctrl_c_ends_the_epoch_and_saves_it(
+    tmp_path: Path,
+    finished: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = [*DIGITS, "--out", str(tmp_path)]
+    evaluate, calls = Evaluator.__call__, []
+
+    def interrupted(self: Evaluator, *given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 5:
+            signal.raise_signal(signal.SIGINT)
+        return evaluate(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Evaluator, "__call__", interrupted)
+        assert cli.main(arguments) == 130
+    errors = capsys.readouterr().err
+    assert "stopping after this epoch; Ctrl-C again stops at once" in errors
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # Checkpoints are 30 seconds apart, and yet no epoch is trained again.
+    saved = torch.load(tmp_path / "stages" / "sieve.pt", weights_only=True)
+    assert len(saved["state"]["history"]) == 5
+    assert cli.main([*arguments, "--resume"]) == 0
+    assert_same_run(tmp_path, finished)
+
+
+def test_a_second_ctrl_c_does_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def twice(*_: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the second interrupt was swallowed")
+
+    monkeypatch.setattr(Evaluator, "__call__", twice)
+    assert cli.main([*quick(tmp_path), "--out", str(tmp_path / "run")]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_bad_input_that_a_method_finds_frees_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = [*quick(tmp_path, method="cal"), "--out", str(tmp_path / "run")]
+    np.save(tmp_path / "short.npy", np.zeros(39, dtype=int))
+    assert cli.main([*run, "--set", f"labels={tmp_path / 'short.npy'}"]) == 2
+    assert "40, got 39" in capsys.readouterr().err
+    np.save(tmp_path / "whole.npy", np.arange(40) % 2)
+    assert cli.main([*run, "--set", f"labels={tmp_path / 'whole.npy'}"]) == 0
+    capsys.readouterr()
+    # The file's contents belong to the configuration.
+    np.save(tmp_path / "whole.npy", 1 - np.arange(40) % 2)
+    assert cli.main([*run, "--set", f"labels={tmp_path / 'whole.npy'}"]) == 2
+    assert "holds a run of another configuration: files." in capsys.readouterr().err
 
 
 def test_the_result_is_printed_for_readers_and_for_machines(
@@ -174,8 +235,6 @@ def quick(folder: Path, *, y: Any = None, method: str = "ce") -> list[str]:
 def test_bad_input_is_one_sentence_and_leaves_no_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    import re  # noqa: PLC0415
-
     code = cli.main([*quick(tmp_path), "--out", str(tmp_path / "run"), *arguments])
     captured = capsys.readouterr()
     assert code == 2
@@ -276,11 +335,25 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "plan.epochs=100" in table
 
 
+@pytest.mark.parametrize("arguments", [["methods"], ["methods", "cal"]])
+def test_the_tables_fit_into_a_small_terminal(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert cli.main(arguments) == 0
+    text = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)  # bold and italics have no width
+    assert max(cell_len(line) for line in text.splitlines()) <= 80
+    for name in METHODS if arguments == ["methods"] else ["sieve_plan.lr_milestones"]:
+        assert name in text
+
+
 def test_the_settings_of_a_method_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["methods", "cal"]) == 0
     table = capsys.readouterr().out
     for word in ("sieve_plan.lr_milestones", "one of sgd, adam", "-8.0", "a number or none"):
         assert word in table
+    assert "Sieve scores from the last training pass" in " ".join(table.split())
     assert cli.main(["methods", "cla"]) == 2
     assert "did you mean 'cal'" in capsys.readouterr().err
 

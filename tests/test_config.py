@@ -162,7 +162,7 @@ def test_plain_holds_what_methods_note() -> None:
 
 
 def test_leaves_are_what_can_be_set() -> None:
-    for path, kind, value in leaves(CAL()):
+    for path, kind, value, _ in leaves(CAL()):
         assert kind
         if isinstance(value, float | int | str) and not isinstance(value, bool):
             assert with_settings(CAL(), [f"{path}={value}"]) == CAL()

@@ -571,3 +571,14 @@ def test_factories_that_do_not_fit(made: object, message: str, module: ModuleTyp
     module.factory = lambda *, num_classes, input_shape: made  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=message):
         build_net("user_nets:factory", num_classes=3, input_shape=(4,), seed=0)
+
+
+def test_a_net_by_name_can_start_from_a_file(tmp_path: Path) -> None:
+    made = build_net("mlp", num_classes=3, input_shape=(4,), seed=1)
+    torch.save(made.state_dict(), tmp_path / "weights.pt")
+    options = {"pretrained": str(tmp_path / "weights.pt")}
+    again = build_net("mlp", num_classes=3, input_shape=(4,), seed=2, options=options)
+    for name, value in made.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name])
+    with pytest.raises(ValueError, match="belong to another network"):
+        build_net("mlp", num_classes=3, input_shape=(5,), seed=2, options=options)

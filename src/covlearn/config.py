@@ -3,14 +3,18 @@
 Every value is checked against its field's annotation. Nothing here imports torch.
 """
 
+import ast
 import difflib
+import inspect
+import itertools
 import json
 import math
+import textwrap
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Tree = dict[str, Any]  # overrides: text at the leaves
@@ -110,15 +114,52 @@ def override(value: T, tree: Tree, *, inside: str = "") -> T:
         raise ValueError(f"{inside.rstrip('.') or type(value).__name__}: {error}") from error
 
 
-def leaves(value: Any, *, inside: str = "") -> Iterator[tuple[str, str, Any]]:
-    """The path, type in words and value of everything that can be set in a dataclass."""
-    hints = get_type_hints(type(value))
+class Leaf(NamedTuple):
+    """Something that can be set in a dataclass: its path, type in words, value and meaning."""
+
+    path: str
+    kind: str
+    value: Any
+    meaning: str
+
+
+def leaves(value: Any, *, inside: str = "") -> Iterator[Leaf]:
+    """Everything that can be set in a dataclass and in those inside it."""
+    hints, meaning = get_type_hints(type(value)), meanings(type(value))
     for field in fields(value):
         path, item = inside + field.name, getattr(value, field.name)
         if is_dataclass(item):
             yield from leaves(item, inside=f"{path}.")
         else:
-            yield path, describe(hints[field.name]), item
+            yield Leaf(path, describe(hints[field.name]), item, meaning.get(field.name, ""))
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """What is written under each field of a class; nothing where its source is not at hand."""
+    try:
+        parsed = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    assert isinstance(parsed, ast.ClassDef)
+    found = {}
+    for statement, following in itertools.pairwise(parsed.body):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        ):
+            text = inspect.cleandoc(following.value.value).replace("``", "")
+            found[statement.target.id] = " ".join(text.split())
+    return found
+
+
+def as_text(value: Any) -> str:
+    """A value as ``--set`` takes it."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(as_text, value)) or "()"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -149,7 +190,7 @@ def _unknown(value: Any, name: str, new: Any, inside: str) -> str:
     while isinstance(new, dict):
         name, new = next(iter(new.items()))
         path = f"{path}.{name}"
-    known = [leaf for leaf, _, _ in leaves(value, inside=inside)]
+    known = [leaf.path for leaf in leaves(value, inside=inside)]
     # One who writes epochs=3 means plan.epochs, or another plan's.
     same = [repr(leaf) for leaf in known if leaf.split(".")[-1] == name]
     hint = f"; did you mean {' or '.join(same[:3])}?" if same else nearest(path, known)

@@ -52,7 +52,7 @@ def fit(name: str, seed: int, out: Path) -> Result:
     import torch  # noqa: PLC0415  the process that only waits need not load it
 
     from covlearn.data.sources import load_data, with_noise  # noqa: PLC0415
-    from covlearn.methods.presets import holdout, preset  # noqa: PLC0415
+    from covlearn.methods.presets import preset, protocol  # noqa: PLC0415
     from covlearn.run import fit_and_evaluate  # noqa: PLC0415
 
     torch.set_num_threads(1)
@@ -67,7 +67,7 @@ def fit(name: str, seed: int, out: Path) -> Result:
         seed=seed,
         data_name="digits",
         preset="recommended",
-        holdout=holdout("recommended"),
+        holdout=protocol("recommended", "small").holdout,
         resume=True,
     )
 

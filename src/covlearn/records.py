@@ -185,6 +185,13 @@ def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | 
     return result
 
 
+def abandon_if_empty(folder: Path) -> None:
+    """Frees a folder in which not one epoch was recorded, so that bad input can be put right."""
+    if not (folder / METRICS).exists() and not (folder / STAGES).exists():
+        for name in (ENVIRONMENT, CONFIG):
+            (folder / name).unlink(missing_ok=True)
+
+
 def differences(there: Any, here: Any, *, path: str = "") -> list[str]:
     """Where two configurations differ, in words; covlearn's own version does not count."""
     if isinstance(there, Mapping) and isinstance(here, Mapping):

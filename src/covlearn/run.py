@@ -94,6 +94,7 @@ def fit_and_evaluate(
         "preset": preset,
         "seed": seed,
         "net": {"name": net, **run.net_options},
+        "files": digests_of_files([plain(method), run.net_options]),
         "holdout": holdout,
         "data": {"name": data_name, **described(split, test, clean)},
         "noise": None if noise_card is None else noise_card.to_dict(),
@@ -115,7 +116,12 @@ def fit_and_evaluate(
     if recording:
         records.write_json(folder / records.ENVIRONMENT, environment(machine))
         run.follow = Recorder(run.history, folder, progress)
-    model = method.fit(run)
+    try:
+        model = method.fit(run)
+    except ValueError:
+        if recording:
+            records.abandon_if_empty(folder)
+        raise
     result = Result(
         method=method_name(method),
         seed=seed,
@@ -196,7 +202,7 @@ class LocalRun:
         )
         ledger = Ledger(len(split), data.device)
         evaluate = self.after_epoch
-        checkpoint = self.checkpoint(stage, plan, data)
+        checkpoint = self.checkpoint(stage, plan, data, objective)
         try:
             self.history[stage] = train(
                 model,
@@ -250,7 +256,9 @@ class LocalRun:
             **options,
         )
 
-    def checkpoint(self, stage: str, plan: Plan, data: Resident) -> "FollowedCheckpoint | None":
+    def checkpoint(
+        self, stage: str, plan: Plan, data: Resident, objective: Objective
+    ) -> "FollowedCheckpoint | None":
         """Where a stage is kept, under a name for everything that decides what it computes."""
         if self.folder is None:
             return None
@@ -262,6 +270,10 @@ class LocalRun:
                 "seed": self.seed,
                 "examples": len(data),
                 "labels": digest(data.y),
+                "augmentation": plain(data.augmentation),
+                "mixup": data.mixup,
+                "balanced_batches": data.balanced_batches,
+                "objective": type(objective).__name__,
                 "precision": self.machine.precision,
             }
         )
@@ -301,8 +313,12 @@ class FollowedCheckpoint(Checkpoint):
 
     def save(self, state: dict[str, Any], *, now: bool = False) -> None:
         """Called after each epoch."""
-        if self.follow is not None:
-            self.follow(state["history"])
+        try:
+            if self.follow is not None:
+                self.follow(state["history"])
+        except KeyboardInterrupt:
+            super().save(state, now=True)  # between two epochs nothing need be lost
+            raise
         if distributed.process() == 0:
             super().save(state, now=now)
 
@@ -361,6 +377,18 @@ def method_name(method: Method) -> str:
     kind = type(method)
     own = f"{kind.__module__}:{kind.__qualname__}"
     return next((name for name, known in METHODS.items() if known is kind), own)
+
+
+def digests_of_files(settings: Any) -> dict[str, str]:
+    """A digest of each file that a setting names: what is in it decides what is computed."""
+    if isinstance(settings, Mapping):
+        settings = list(settings.values())
+    if isinstance(settings, list):
+        return {path: name for part in settings for path, name in digests_of_files(part).items()}
+    if not isinstance(settings, str) or not Path(settings).is_file():
+        return {}
+    with Path(settings).open("rb") as file:
+        return {settings: hashlib.file_digest(file, "sha256").hexdigest()[:16]}
 
 
 def derived_seed(seed: int, *names: str) -> int:

@@ -13,7 +13,16 @@ from covlearn import cli, records
 from covlearn.config import leaves, plain, typed
 from covlearn.engine import Plan
 from covlearn.methods import CAL, METHODS
-from covlearn.methods.presets import BY_BOTH, BY_NAME, DATA, PRESETS, data_kind, holdout, preset
+from covlearn.methods.presets import (
+    BY_BOTH,
+    BY_NAME,
+    DATA,
+    PRESETS,
+    Protocol,
+    data_kind,
+    preset,
+    protocol,
+)
 from covlearn.schedules import Ramp
 
 COMMON = Plan(epochs=100, batch_size=128, lr=0.1, lr_milestones=(60,), weight_decay=5e-4)
@@ -42,7 +51,7 @@ def test_nothing_is_timed_after_the_end(name: str, method: str, data: str) -> No
     made: Any = preset(name, method, data)
     for plan in plans(made).values():
         assert all(milestone < plan.epochs for milestone in plan.lr_milestones)
-    for path, _, value in leaves(made):
+    for path, _, value, _ in leaves(made):
         ramp, _, part = path.partition(".")
         if part in ("start", "end") or path.startswith(
             ("forget", "warm_up_ep", "prune_f", "sieve_f")
@@ -171,7 +180,7 @@ def test_what_the_authors_code_does_is_in_published_alone() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_what_a_hundred_classes_change(name: str) -> None:
     def value(method: str, path: str, data: str) -> Any:
-        return {at: found for at, _, found in leaves(preset(name, method, data))}[path]
+        return {leaf.path: leaf.value for leaf in leaves(preset(name, method, data))}[path]
 
     expected = {
         ("forward", "percentile"): (97.0, None),
@@ -201,13 +210,13 @@ def test_unknown_names_are_answered_with_the_nearest(
 
 
 def test_only_the_recommended_presets_hold_out() -> None:
-    assert {name: holdout(name) for name in PRESETS} == {
+    assert {name: protocol(name, "small").holdout for name in PRESETS} == {
         "paper": 0.0,
         "published": 0.0,
         "recommended": 0.1,
     }
     with pytest.raises(ValueError, match="did you mean 'recommended'"):
-        holdout("recomended")
+        protocol("recomended", "small")
 
 
 @pytest.mark.parametrize(
@@ -238,8 +247,8 @@ def train(folder: Path, *arguments: str, data: str = "data.npz") -> records.Reco
         y = np.arange(40) % 2
         np.savez(path, x=x, y=y, x_test=x, y_test=y)
     out = folder / f"run-{len(list(folder.iterdir()))}"
-    run = ["train", "--data", str(path), "--device", "cpu", "--out", str(out), *arguments]
-    assert cli.main([*run, "net.hidden=[4]"]) == 0
+    run = ["train", "--data", str(path), "--net", "mlp", "--device", "cpu", "--out", str(out)]
+    assert cli.main([*run, *arguments, "net.hidden=[4]"]) == 0
     return records.read(out)
 
 
@@ -299,3 +308,25 @@ def test_help_shows_a_preset(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "--preset recommended --set" in text
     assert all(name in text for name in PRESETS)
+
+
+def test_a_preset_brings_the_network_and_the_movement_of_images(tmp_path: Path) -> None:
+    assert protocol("paper", "small") == Protocol()
+    assert protocol("paper", "cifar100").augmentation == {"crop": 4, "flip": True}
+    assert protocol("published", "cifar100").augmentation["rotate"] == 15.0
+    assert {kind: protocol("published", kind).net for kind in DATA} == {
+        "cifar10": "resnet34",
+        "cifar100": "resnet34",
+        "clothing1m": "resnet50_imagenet",
+        "small": "mlp",
+    }
+    x = np.random.default_rng(0).integers(256, size=(12, 8, 8, 3), dtype=np.uint8)
+    path = tmp_path / "cifar100.npz"
+    np.savez(path, x=x, y=np.arange(12) % 3, x_test=x, y_test=np.arange(12) % 3)
+    arguments = ["--data", str(path), "--method", "ce", "--preset", "published", "--device", "cpu"]
+    arguments += ["--set", "plan.epochs=1", "augmentation.rotate=0", "--out", str(tmp_path / "run")]
+    assert cli.main(["train", *arguments]) == 0
+    config = records.read(tmp_path / "run").config
+    assert config["net"]["name"] == "resnet34"
+    moved = config["data"]["augmentation"]
+    assert (moved["crop"], moved["flip"], moved["rotate"]) == (4, True, 0.0)

@@ -4,8 +4,8 @@
 ``recommended`` is ours. Where a source has no setting for a data set, the common protocol of the
 paper's CIFAR table applies, and on small data a short version of it, the same for all methods, in
 which everything that is timed in epochs is shortened alike. What belongs to the data (crop, flip,
-CIFAR-100's rotation) or to the network (ResNet-34, a pre-trained ResNet-50) is not the method's and
-is not in here.
+CIFAR-100's rotation) or to the network (ResNet-34, a pre-trained ResNet-50) is not the method's:
+``protocol`` has it.
 
 ``paper`` has β constant from the start, as the text has. The ramp of the published code is not a
 detail: on digits with the paper's noise, CAL with the text's constant β fell to chance on some
@@ -18,7 +18,7 @@ model, not the best one on a validation set; and its second stage draws 18,976 e
 class anew each epoch, of all examples, where the paper fixes them once and drops the others.
 """
 
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from pathlib import PurePath
 from typing import Any
 
@@ -28,6 +28,12 @@ from covlearn.methods import METHODS, Method
 
 PRESETS = ("paper", "published", "recommended")
 DATA = ("cifar10", "cifar100", "clothing1m", "small")
+NET = {"cifar10": "resnet34", "cifar100": "resnet34", "clothing1m": "resnet50_imagenet"}
+MOVED: dict[str, Tree] = {
+    "cifar10": {"crop": 4, "flip": True},
+    "cifar100": {"crop": 4, "flip": True},
+    "clothing1m": {"flip": True},
+}
 
 
 def preset(name: str, method: str, data: str) -> Method:
@@ -45,10 +51,28 @@ def preset(name: str, method: str, data: str) -> Method:
     return made
 
 
-def holdout(name: str) -> float:
-    """The share of the noisy labels that a preset holds out to choose an epoch by."""
+@dataclass(frozen=True)
+class Protocol:
+    """What a preset says beside the method's own settings."""
+
+    net: str = "mlp"
+    augmentation: Tree = field(default_factory=dict)
+    holdout: float = 0.0
+    """The share of the noisy labels that is held out to choose an epoch by."""
+
+
+def protocol(name: str, data: str) -> Protocol:
+    """The network, the movement of images and the share held out of a preset.
+
+    >>> protocol("published", "cifar100")
+    Protocol(net='resnet34', augmentation={'crop': 4, 'flip': True, 'rotate': 15.0}, holdout=0.0)
+    """
     _check("preset", name, PRESETS)
-    return 0.1 if name == "recommended" else 0.0
+    _check("data", data, DATA)
+    moved = dict(MOVED.get(data, {}))
+    if (name, data) == ("published", "cifar100"):
+        moved["rotate"] = 15.0  # in the code, not in the text
+    return Protocol(NET.get(data, "mlp"), moved, 0.1 if name == "recommended" else 0.0)
 
 
 def data_kind(name: str) -> str:
@@ -73,9 +97,9 @@ def _each_plan(method: str, changes: Tree) -> Tree:
     """The same changes to every plan of a method."""
     defaults: Any = METHODS[method]()
     return {
-        field.name: changes
-        for field in fields(defaults)
-        if isinstance(getattr(defaults, field.name), Plan)
+        each.name: changes
+        for each in fields(defaults)
+        if isinstance(getattr(defaults, each.name), Plan)
     }
 
 

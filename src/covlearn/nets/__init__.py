@@ -49,7 +49,8 @@ def build_net(
     ``name`` is one of :data:`NETS`, or ``"pkg.mod:factory"`` for a callable of your own, called as
     ``factory(num_classes=…, input_shape=…, **options)``. ``input_shape`` is the shape of one
     example as the network sees it, (C, H, W) or (D,). PyTorch's global random state stays as it
-    was; a factory must draw from PyTorch's default generator and from no other.
+    was; a factory must draw from PyTorch's default generator and from no other. The option
+    ``pretrained`` names a local file of weights for a net of :data:`NETS`.
 
     >>> net = build_net("mlp", num_classes=3, input_shape=(4,), seed=0, options={"hidden": [8]})
     >>> net(torch.zeros(5, 4)).shape
@@ -61,7 +62,9 @@ def build_net(
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise ValueError(f"seed must be an integer in 0…2³²−1, got {seed!r}")
     builder = NETS[name] if name in NETS else _import_factory(name)
-    options = options or {}
+    options = dict(options or {})
+    # A factory of one's own may have an option of that name, and another meaning for it.
+    pretrained = options.pop("pretrained", None) if name in NETS else None
     try:
         inspect.signature(builder).bind(num_classes=num_classes, input_shape=input_shape, **options)
     except TypeError as error:
@@ -73,6 +76,8 @@ def build_net(
         net = builder(num_classes=num_classes, input_shape=input_shape, **options)
         if name not in NETS:
             _check_logits(net, name, input_shape, num_classes)
+    if pretrained is not None:
+        load_pretrained(net, pretrained)
     return net
 
 

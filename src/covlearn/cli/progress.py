@@ -1,0 +1,77 @@
+"""What a person at the terminal sees of a run, and how they stop it."""
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from covlearn.evaluation import Progress as Follow
+
+
+@contextlib.contextmanager
+def progress_bars() -> Iterator["Follow"]:
+    """One bar a stage with loss, accuracy and time left; none outside of a terminal.
+
+    Ctrl-C lets the epoch end, so that the run can go on from there; a second one does not wait.
+    """
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}  accuracy {task.fields[accuracy]:.1%}"),
+        TimeRemainingColumn(),
+    )
+    tasks: dict[str, Any] = {}
+    with (
+        asked_to_stop() as stop,
+        Progress(*columns, console=console, disable=not console.is_terminal) as bars,
+    ):
+
+        def show(stage: str, epochs: int, history: list[dict[str, float]]) -> None:
+            last = history[-1]
+            shown: dict[str, Any] = {"loss": last["loss"], "accuracy": last["test_accuracy"]}
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=epochs, **shown)
+            bars.update(tasks[stage], completed=len(history), **shown)
+            if stop.is_set():
+                raise KeyboardInterrupt
+
+        yield show
+
+
+@contextlib.contextmanager
+def asked_to_stop() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second interrupts as ever."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # signals are the main thread's
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            signal.default_int_handler(number, frame)
+        stop.set()
+        print(
+            "covlearn: stopping after this epoch; Ctrl-C again stops at once and loses it",
+            file=sys.stderr,
+        )
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)

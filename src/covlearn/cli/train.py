@@ -1,0 +1,237 @@
+"""``covlearn train``."""
+
+import argparse
+import contextlib
+import json
+import os
+import pkgutil
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from covlearn import records
+from covlearn.cli.progress import progress_bars
+from covlearn.config import Tree, as_text, leaves, nearest, override, parse_settings, plain
+
+if TYPE_CHECKING:
+    from covlearn.methods import Method
+
+EXAMPLE = """\
+example:
+  covlearn train --data digits --noise cal:0.4 --method cal --preset recommended --out runs/cal-0
+  covlearn train --data digits --noise cal:0.4 --method cal --seed 0 --out runs/cal-20 \\
+    --set sieve_plan.epochs=20 plan.epochs=20 net.hidden=[64] machine.precision=bfloat16
+  covlearn train --data digits --noise cal:0.4 --method cal --seed 0 --out runs/cal-ours \\
+    --preset recommended --set plan.epochs=40
+
+--preset sets every field of the method for the data, the network and how images are moved: paper
+(as its text says), published (as its code does) or recommended (ours, which also holds out 10 % of
+the labels). What --set says goes over it. The data counts as cifar10, cifar100 or clothing1m if its
+file is called so, else as small.
+--set changes a field of the method (covlearn methods NAME lists them), an option of the net
+(net.…; net.pretrained=FILE loads weights), how it is computed (machine.…; on a GPU the precision
+is bfloat16 unless it is set) or how images are moved (augmentation.…).
+Data is digits or an .npz file with x, y, x_test, y_test and, if they are known, clean labels.
+Noise is none, symmetric:RATE, pair:RATE or, instance-dependent, cal:RATE, ptd:RATE,
+simifeat:RATE, bltm:RATE, calibrated:RATE.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """The command and its options."""
+    parser = commands.add_parser(
+        "train",
+        help="train a method on noisy labels and evaluate it",
+        description="Trains a method on noisy labels, evaluates each epoch, and records the run.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=train)
+    add = parser.add_argument
+    add("--data", required=True, help="digits, or the path of an .npz file")
+    add("--noise", default="none", metavar="KIND:RATE", help="noise to put on the training labels")
+    add("--method", required=True, help="a name of covlearn methods, or pkg.mod:Class")
+    add("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
+    add("--seed", type=int, default=0, help="of noise, weights and order (default: 0)")
+    add("--net", help="a network by name, or pkg.mod:factory (default: the preset's, or mlp)")
+    add("--set", nargs="+", action="extend", default=[], metavar="PATH=VALUE", help="see below")
+    add("--preset", metavar="NAME", help="paper, published or recommended settings; see below")
+    add("--holdout", type=float, help="share of labels to select by (default: the preset's, or 0)")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
+    add("--resume", action="store_true", help="continue the unfinished run in the folder")
+    add("--json", action="store_true", help="print the result as one JSON object")
+
+
+def train(args: argparse.Namespace) -> int:
+    """Trains, evaluates and records one run."""
+    from covlearn.data.sources import load_data, with_noise  # noqa: PLC0415
+    from covlearn.methods import presets  # noqa: PLC0415
+    from covlearn.run import fit_and_evaluate  # noqa: PLC0415
+
+    settings = parse_settings(args.set)
+    method, preset = make_method(args.method), None
+    protocol = presets.Protocol()
+    if args.preset is not None:
+        kind = presets.data_kind(args.data)
+        method = presets.preset(args.preset, args.method, kind)
+        protocol, preset = presets.protocol(args.preset, kind), f"{args.preset}/{kind}"
+    # A field of the method goes before what else can be set under its name.
+    own = {field.name for field in fields(method)}  # type: ignore[arg-type]
+    others = {
+        name: group(settings, name) if name not in own else {}
+        for name in ("net", "machine", "augmentation")
+    }
+    method = override(method, settings)
+    warn_of_what_comes_too_late(method)
+    source, card = with_noise(load_data(args.data), args.noise, seed=args.seed)
+    split = augmented(source.train, protocol.augmentation, others["augmentation"])
+    with process_group(args.device) as device, progress_bars() as progress:
+        result = fit_and_evaluate(
+            method,
+            split,
+            test=source.test,
+            clean=source.clean,
+            noise_card=card,
+            folder=args.out,
+            machine=make_machine(device, others["machine"]),
+            seed=args.seed,
+            net=args.net or protocol.net,
+            net_options={name: json_or_text(text) for name, text in others["net"].items()},
+            data_name=source.name,
+            preset=preset,
+            holdout=protocol.holdout if args.holdout is None else args.holdout,
+            resume=args.resume,
+            progress=progress,
+        )
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(json.dumps(plain(result)) if args.json else summary(result, args.out))
+    return 0
+
+
+def make_machine(device: str, settings: Tree) -> Any:
+    """Where and how it is computed; a GPU takes bfloat16 unless told otherwise."""
+    from covlearn.engine import Machine  # noqa: PLC0415
+
+    if "device" in settings:
+        raise ValueError("machine.device is not a setting, choose it with --device")
+    precision = "bfloat16" if device.startswith("cuda") else "float32"
+    return override(Machine(device=device, precision=precision), settings, inside="machine.")  # type: ignore[arg-type]
+
+
+def warn_of_what_comes_too_late(method: Any) -> None:
+    """Says so where a schedule ends after the training does, since neither moves with the other."""
+    values = {leaf.path: leaf.value for leaf in leaves(method)}
+    longest = max((values[path] for path in values if path.endswith("plan.epochs")), default=0)
+    late = []
+    for path, value in values.items():
+        stage, _, name = path.rpartition(".")
+        epochs = values.get(f"{stage}.epochs", longest)
+        last = max(value, default=0) if name == "lr_milestones" else value
+        if name in ("lr_milestones", "end") and last > epochs > 0:
+            late.append(f"{path}={as_text(value)} (of {epochs} epochs)")
+    if late and sys.stderr.isatty():  # else all is quiet
+        print(
+            f"covlearn: never reached: {', '.join(late)}; schedules do not move with the epochs, "
+            "set them too",
+            file=sys.stderr,
+        )
+
+
+def make_method(name: str) -> "Method":
+    """A method with its defaults, by name or from ``pkg.mod:Class``."""
+    from covlearn.methods import METHODS, Method  # noqa: PLC0415
+
+    if name in METHODS:
+        return METHODS[name]()
+    if ":" not in name:
+        raise ValueError(
+            f"method must be one of {', '.join(METHODS)} or pkg.mod:Class, got {name!r}"
+            f"{nearest(name, METHODS)}"
+        )
+    try:
+        method = pkgutil.resolve_name(name)()
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"cannot make the method {name!r}: {error}; write pkg.mod:Class, with pkg installed or "
+            "on PYTHONPATH and a default for each field"
+        ) from error
+    if not isinstance(method, Method) or not is_dataclass(method):
+        raise ValueError(f"{name!r} must be a dataclass with fit(run)")
+    return method
+
+
+def group(settings: Tree, name: str) -> Tree:
+    """Takes the settings under a name out of all settings."""
+    part = settings.pop(name, {})
+    if not isinstance(part, dict):
+        raise ValueError(f"{name} has parts that can be set, as {name}.…={part}, not as a whole")
+    return part
+
+
+def augmented(split: Any, by_preset: Tree, settings: Tree) -> Any:
+    """The split with its images moved as the preset and then the settings say."""
+    if split.augmentation is None:
+        if settings:
+            raise ValueError(
+                "augmentation is for uint8 images (N, H, W, C), and this data has none"
+            )
+        return split
+    how = override(split.augmentation, by_preset, inside="augmentation.")
+    return replace(split, augmentation=override(how, settings, inside="augmentation."))
+
+
+@contextlib.contextmanager
+def process_group(device: str) -> Iterator[str]:
+    """Joins the processes that torchrun started, if it did; gives this one's device."""
+    import torch  # noqa: PLC0415
+
+    available = torch.cuda.is_available()
+    if device == "auto":
+        device = "cuda" if available else "cpu"
+    if device == "cuda" and not available:
+        raise ValueError("device cuda is not there; use --device cpu, or auto")
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield device
+        return
+    if device == "cuda":
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+        torch.cuda.set_device(device)
+    torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl")
+    try:
+        yield device
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def summary(result: records.Result, folder: Path) -> str:
+    """The figures for a reader."""
+    lines = [f"{result.method}, seed {result.seed}, {result.seconds:.1f} s; test accuracy:"]
+    named = {
+        field.name: getattr(result.test_accuracy, field.name)
+        for field in fields(result.test_accuracy)
+    }
+    for name, figure in {**named, "returned": result.returned}.items():
+        if figure is not None:
+            at = "" if figure.epoch is None else f"epoch {figure.epoch}, "
+            lines.append(f"  {name.replace('_', ' '):17}{figure.value:.4f}  ({at}{figure.rule})")
+    if result.memorisation is not None:
+        lines.append(f"wrong labels fitted: {result.memorisation:.1%}")
+    quality = (result.labels or {}).get("quality")
+    if quality is not None:
+        shown = [
+            f"{name.replace('_', ' ')} {value:.4f}"
+            for name, value in quality.items()
+            if value is not None
+        ]
+        lines.append(f"refined labels: {', '.join(shown)}")
+    return "\n".join([*lines, f"files: {folder}"])
+
+
+def json_or_text(text: Any) -> Any:
+    """A value whose type is not known: JSON if it reads as such."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return text
