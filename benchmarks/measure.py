@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +67,26 @@ def environment() -> dict[str, Any]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "commit": commit(),
     }
+
+
+def commit() -> str | None:
+    """The commit that was measured, marked where files differ from it.
+
+    ``COVLEARN_COMMIT`` says it where the sources were copied without their history.
+    """
+    try:
+        shown = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=RESULTS.parents[1],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("COVLEARN_COMMIT")
+    return shown.stdout.strip()
 
 
 def processor() -> str:

@@ -157,7 +157,7 @@ def train(
                 record |= after_epoch(epoch, shown, ledger)
             record["seconds"] = time.perf_counter() - started
             history.append(record)
-            if not bool(torch.stack([p.isfinite().all() for p in model.parameters()]).all()):
+            if not _finite(model):
                 raise ValueError(
                     f"epoch {epoch}: the weights must be finite after the last step, got NaN or "
                     "infinity; lower the learning rate or β; the last checkpoint is from before "
@@ -223,15 +223,18 @@ def reduced(result: tuple[Tensor, Tensor | None] | Tensor) -> Tensor:
 def make_optimizer(
     parameters: list[Tensor], plan: Plan, device: torch.device
 ) -> torch.optim.Optimizer:
-    """The plan's optimizer; on CUDA with a learning rate that a captured step reads."""
+    """The plan's optimizer; on CUDA with a learning rate that a captured step reads.
+
+    Fused: one call for all parameters instead of four for each, which small networks feel.
+    """
     on_cuda = device.type == "cuda"
     lr: float | Tensor = torch.tensor(plan.lr, device=device) if on_cuda else plan.lr
     if plan.optimizer == "adam":
         return torch.optim.Adam(
-            parameters, lr=lr, weight_decay=plan.weight_decay, capturable=on_cuda, fused=on_cuda
+            parameters, lr=lr, weight_decay=plan.weight_decay, capturable=on_cuda, fused=True
         )
     return torch.optim.SGD(
-        parameters, lr=lr, momentum=plan.momentum, weight_decay=plan.weight_decay, fused=on_cuda
+        parameters, lr=lr, momentum=plan.momentum, weight_decay=plan.weight_decay, fused=True
     )
 
 
@@ -265,7 +268,8 @@ class _Step:
                 outputs = Outputs(self.model(batch.mix.x), plain=self.model(batch.x))
         result = self.objective(outputs, batch)
         loss = reduced(result)
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            parameter.grad = None
         loss.backward()
         distributed.sum_gradients(self.parameters)
         self.optimizer.step()
@@ -374,6 +378,12 @@ def mean_loss(losses: Tensor, epoch: int) -> float:
             "lower the learning rate or β; the last checkpoint is from before this epoch"
         )
     return float(values.mean())
+
+
+def _finite(model: nn.Module) -> bool:
+    """Whether no weight is NaN or infinite: either would show in the sum."""
+    sums = [parameter.detach().sum() for parameter in model.parameters()]
+    return not sums or bool(torch.stack(sums).isfinite().all())
 
 
 def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -150,7 +150,7 @@ class _Batches(ABC):
 
     def _request(self, whole: Tensor, key: Tensor) -> Tensor:
         """What to read for this process's share of a batch: its examples, then their partners."""
-        idx = whole[self.process :: self.num_processes]
+        idx = whole if self.num_processes == 1 else whole[self.process :: self.num_processes]
         if not self.mixup:
             return idx
         partner = whole[counter.bits(key, whole, counter.PARTNER).argsort()]
