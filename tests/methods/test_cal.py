@@ -438,6 +438,13 @@ BASES: dict[str, Any] = {
 }
 
 
+def own_expectation(base: str) -> Tensor:
+    """Σ_k π_k ℓ(f(x), k) of the base loss itself, class by class; CE's has an ε of its own."""
+    options = {"eps": 1e-5} if base == "ce" else {}
+    classes = [torch.full((len(IDX),), k) for k in range(K)]
+    return sum(PRIOR[k] * BASES[base](LOGITS, classes[k], **options) for k in range(K))  # type: ignore[no-any-return]
+
+
 def losses_of(objective: Objective, epoch: int = 0) -> Tensor:
     objective.begin_epoch(epoch, Ledger(60))
     loss, weight = objective(Outputs(LOGITS), BATCH)
@@ -455,7 +462,7 @@ def test_the_objective_is_the_loss_of_the_covariance_module(base: Any, weighting
     if base != "ce":
         corrected = with_covariance(BASES[base])
         losses = corrected(LOGITS, NOISY[IDX], REFINED[IDX], STATS, **options)
-        expected = losses - 0.7 * confidence(LOGITS, prior=PRIOR)
+        expected = losses - 0.7 * own_expectation(base)
         torch.testing.assert_close(losses_of(objective), expected)
         return
     # Here the covariance has ε = 1e-5, as published, where a general loss has its own 1e-8.
@@ -481,7 +488,7 @@ def test_without_the_covariance_the_base_loss_is_left(base: Any) -> None:
     objective = CovarianceAssisted(
         REFINED, STATS, WEIGHT, prior=PRIOR, beta=Ramp(0.7), covariance=False, base=base
     )
-    expected = BASES[base](LOGITS, NOISY[IDX]) - 0.7 * confidence(LOGITS, prior=PRIOR)
+    expected = BASES[base](LOGITS, NOISY[IDX]) - 0.7 * own_expectation(base)
     torch.testing.assert_close(losses_of(objective), expected)
 
 
@@ -492,6 +499,21 @@ def test_beta_follows_its_schedule() -> None:
     for epoch, beta in [(1, 0.0), (3, 1.0), (5, 2.0), (9, 2.0)]:
         torch.testing.assert_close(losses_of(objective, epoch), start - beta * regulariser)
         assert objective.strength(epoch) == beta
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        ("ce", Ramp(2.0, 1, 5)),
+        ("gce", Ramp(2.0)),
+        ("forward", Ramp(0.0)),
+        ("reweight", Ramp(2.0, 1, 5)),
+    ],
+)
+def test_beta_depends_on_what_it_multiplies(base: Any, expected: Ramp) -> None:
+    method = CAL(base=base, beta=Ramp(2.0, 1, 5))
+    assert method.peer_strength() == expected
+    assert dataclasses.replace(method, peer=False).peer_strength() == Ramp(0.0)
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -530,7 +552,8 @@ def test_the_fields_are_those_of_the_objective(changes: dict[str, Any], tmp_path
     objective.begin_epoch(0, Ledger(SIZE))
     loss, _ = objective(Outputs(logits), Batch(logits, run.split.y[idx], idx))
 
-    y, beta = run.split.y[idx], 0.5 if method.peer else 0.0
+    # Forward is corrected for class-dependent noise already, and has no peer term.
+    y, beta = run.split.y[idx], 0.5 if method.peer and method.base != "forward" else 0.0
     base: Any = cross_entropy
     if method.base == "forward":
         base = partial(forward_corrected, transition=stats.transition)
