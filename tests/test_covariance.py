@@ -9,18 +9,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from covlearn import losses
 from covlearn.covariance import (
     CALLoss,
     SecondOrder,
     Weighting,
+    batch_mass,
     cal,
     class_mean_loss,
     covariance_table,
     covariance_term,
     with_covariance,
 )
+from covlearn.covariance.term import class_mass, column_mass, example_share, gamma
 from covlearn.sieve import SieveRecorder
 from tests.reference import covariance as reference
 
@@ -557,6 +560,38 @@ def test_recorder_and_loss_in_one_loop() -> None:
         criterion(model(x), noisy, torch.arange(300)).backward()
         optimizer.step()
     assert (model(x).argmax(dim=1) == clean).float().mean() > 0.95
+
+
+class Operations(TorchDispatchMode):
+    """The names of all operations that run."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("num_classes", [2, 10, 100])
+def test_sums_of_columns_are_the_same_masses(num_classes: int) -> None:
+    generator = torch.Generator().manual_seed(num_classes)
+    refined = torch.randint(-1, num_classes, (128,), generator=generator)
+    mass = gamma(refined, torch.rand(128, generator=generator), torch.float32)
+    expected = class_mass(refined, mass, num_classes)
+    torch.testing.assert_close(column_mass(refined, mass, num_classes), expected)
+    assert expected.count_nonzero() > num_classes / 2
+
+
+def test_an_accelerator_adds_nothing_up_in_no_fixed_order() -> None:
+    refined = torch.zeros(128, dtype=torch.long, device="meta")
+    stats = SecondOrder(torch.eye(10), torch.full((10,), 0.1), 1.0).to("meta")
+    with Operations() as operations:
+        batch_mass(refined, 10)
+        example_share(refined, stats, "class", None, None, torch.float32)
+    assert any("scatter" in name for name in operations.names)
+    assert not any("add" in name or "put" in name for name in operations.names)
 
 
 def test_labels_of_imagenet_size_are_kept_in_four_bytes() -> None:
