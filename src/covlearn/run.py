@@ -193,6 +193,7 @@ class LocalRun:
             seed=derived_seed(self.seed, "data", stage),
             mixup=mixup,
             balanced_batches=balanced_batches,
+            taking_part=None if labels is None else labels >= 0,
         )
         ledger = Ledger(len(split), data.device)
         evaluate = self.after_epoch
