@@ -38,6 +38,7 @@ from covlearn.evaluation import (
 )
 from covlearn.ledger import Ledger
 from covlearn.methods import METHODS, Method
+from covlearn.methods.base import view_of
 from covlearn.nets import build_net
 from covlearn.noise import NoiseCard
 from covlearn.records import Result
@@ -115,7 +116,7 @@ def fit_and_evaluate(
     if recording:
         records.write_json(folder / records.ENVIRONMENT, environment(machine))
         run.follow = Recorder(run.history, folder, progress)
-    model = method.fit(run)
+    model = method.fit(view_of(run))
     result = Result(
         method=method_name(method),
         seed=seed,
