@@ -341,6 +341,57 @@ def test_without_epochs_nothing_is_revised() -> None:
     assert run.history["revision"] == []
 
 
+# What the selection has to tell apart: a network that learns, one that is thrown about, one that is new.
+GOOD = Plan(epochs=8, batch_size=16, lr=0.05)
+BAD = Plan(epochs=2, batch_size=16, lr=30.0, momentum=0.0)
+NONE = Plan(epochs=0)
+
+
+@pytest.mark.parametrize(
+    ("plan", "revision", "selected"), [(GOOD, BAD, "ptd"), (NONE, GOOD, "revision")]
+)
+def test_held_out_noisy_labels_choose_the_better_network(
+    plan: Plan, revision: Plan, selected: str
+) -> None:
+    method = dataclasses.replace(TINY, plan=plan, revision_plan=revision, selection_share=0.3)
+    run = noisy_run(300, rate=0.2, width=16)
+    model = method.fit(run)
+    before, after = run.facts["selection_accuracy"]
+    assert (before > after) == (selected == "ptd")
+    assert run.facts["selected"] == selected
+    assert accuracy(model) > 0.8
+    alone = dataclasses.replace(method, selection_share=0.0)
+    assert (accuracy(alone.fit(noisy_run(300, rate=0.2, width=16))) > 0.8) == (plan is NONE)
+
+
+def test_labels_that_choose_teach_nothing() -> None:
+    method = dataclasses.replace(TINY, revision_plan=Plan(epochs=0), selection_share=0.2)
+    first, second = tiny_run(), tiny_run()
+    choosing = method.choosing(first)
+    assert len(choosing) == len(choosing.unique()) == 14
+    second.split = dataclasses.replace(
+        second.split, y=second.split.y.index_copy(0, choosing, 2 - second.split.y[choosing])
+    )
+    assert not torch.equal(first.split.y, second.split.y)
+    assert torch.equal(weights(method.fit(first)), weights(method.fit(second)))
+    # Nothing was revised, and of two that are as good the revised one is taken.
+    assert first.facts["selected"] == "revision"
+    other = dataclasses.replace(method, selection_share=0.0)
+    assert not torch.equal(weights(other.fit(tiny_run())), weights(method.fit(tiny_run())))
+
+
+def test_the_choice_is_by_the_noisy_label_that_the_network_expects() -> None:
+    run = tiny_run()
+    model = run.net("a")
+    # Every label is expected to be moved on by one class.
+    objective = PartDependent(torch.ones(70, 1), torch.eye(3).roll(1, dims=1).unsqueeze(0))
+    at = torch.arange(10, 30)
+    expected = (model(run.split.x[at]).argmax(dim=1) + 1) % 3
+    share = float((expected == run.split.y[at]).double().mean())
+    assert objective.noisy_accuracy(run, model, at) == share
+    assert 0 < share < 1
+
+
 def test_negative_features_are_recorded() -> None:
     split = tiny_run().split
     run = LocalRun(Split(split.x, split.y, 3), net_name="linear")  # its features are the inputs
@@ -379,6 +430,8 @@ def test_defaults_are_the_common_protocol() -> None:
         ("percentiles", (99.0, 97.0)),
         ("percentiles", (97.0, 101.0)),
         ("correction", "backward"),
+        ("selection_share", 1.0),
+        ("selection_share", -0.1),
     ],
 )
 def test_bad_settings_are_refused(field: str, value: Any) -> None:
