@@ -221,7 +221,11 @@ BY_NAME: dict[str, dict[str, Tree]] = {
         "ptd": {"ridge": 0.0, "selection_share": 0.1},
         "reweight_r": {"revision_constant_weight": False},
     },
-    "recommended": {"cal": {"scores": "evaluation", "weighting": "class"}},
+    "recommended": {
+        "cal": {"scores": "evaluation", "weighting": "class"},
+        # So small a step as the revision's is seldom worth a tenth of the labels.
+        "ptd": {"selection_share": 0.0},
+    },
 }
 
 # ---- By both ----------------------------------------------------------------------------------
