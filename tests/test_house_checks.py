@@ -1,28 +1,23 @@
 """Every method passes the house checks, and each check catches what it is for."""
 
-import itertools
 import random
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 
 from covlearn.cli import main
-from covlearn.committee import Committee
-from covlearn.data import Batch
-from covlearn.engine import Outputs, Plan
+from covlearn.engine import Plan
 from covlearn.methods import CAL, CE, CORES, GCE, METHODS, PTD, Method, Run
-from covlearn.methods.ce import CrossEntropy
-from covlearn.run import LocalRun
+from covlearn.run import fit_and_evaluate
 from covlearn.schedules import Ramp
 from covlearn.testing import CHECKS, RUN_MEMBERS, check_method, make_toy, shortened
 from examples.own_method import SymmetricCE
+from tests.bad_methods import BAD, ChangesInputs, Factor, Schedules, SeedsTorch
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL = {
@@ -35,224 +30,14 @@ ALL = {
 }
 
 
-@pytest.mark.parametrize("check", CHECKS)
+# tests/test_processes.py has all methods in the same two processes: starting them takes seconds.
+ONE_PROCESS = [check for check in CHECKS if check != "two_processes"]
+
+
+@pytest.mark.parametrize("check", ONE_PROCESS)
 @pytest.mark.parametrize("name", ALL)
 def test_methods(name: str, check: str) -> None:
     check_method(ALL[name], checks=[check])
-
-
-# Methods that each break one rule.
-
-drawn = itertools.count(1)
-
-
-@dataclass(frozen=True)
-class Factor:
-    """Cross-entropy times a number that comes from where it should not."""
-
-    plan: Plan = Plan(epochs=100)
-
-    def factor(self, run: Any) -> float:
-        return 1.0
-
-    def fit(self, run: Run) -> nn.Module:
-        model = run.net("factor")
-        run.train("factor", model, Times(self.factor(run)), self.plan)
-        return model
-
-
-class Times(CrossEntropy):
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, None]:
-        return self.factor * super().forward(outputs, batch)[0], None
-
-
-class Counts(Factor):
-    def factor(self, run: Any) -> float:
-        return 1.0 / next(drawn)
-
-
-class DrawsFromTorch(Factor):
-    def factor(self, run: Any) -> float:
-        return float(torch.rand(()))
-
-
-class DrawsFromNumPy(Factor):
-    def factor(self, run: Any) -> float:
-        return float(np.random.rand())  # noqa: NPY002
-
-
-class DrawsFromRandom(Factor):
-    def factor(self, run: Any) -> float:
-        return random.random()
-
-
-class SeedsTorch(Factor):
-    """Gives the same bits, and to whoever draws next a state that is not theirs."""
-
-    def factor(self, run: Any) -> float:
-        torch.default_generator.manual_seed(run.seed)
-        return 1.0
-
-
-class ReadsCleanLabels(Factor):
-    def factor(self, run: Any) -> float:
-        evaluator = getattr(run, "after_epoch", None)
-        clean = getattr(evaluator, "clean", None)
-        return 1.0 if clean is None else 1 + float((clean == run.split.y).float().mean())
-
-
-class ChoosesByTestAccuracy(Factor):
-    def fit(self, run: Any) -> nn.Module:
-        model = super().fit(run)
-        accuracy = run.history["factor"][-1].get("test_accuracy", 1.0)
-        return model if accuracy > 0.5 else run.net("other")
-
-
-class ChangesInputs(Factor):
-    def factor(self, run: Any) -> float:
-        run.split.x.mul_(0.5)
-        return 1.0
-
-
-class ChangesLabels(Factor):
-    def factor(self, run: Any) -> float:
-        run.split.y[:2] = 0
-        return 1.0
-
-
-class ReplacesSplit(Factor):
-    def factor(self, run: Any) -> float:
-        run.split = replace(run.split, y=run.split.y.roll(1))
-        return 1.0
-
-
-class ChangesItself(Factor):
-    def factor(self, run: Any) -> float:
-        object.__setattr__(self, "plan", replace(self.plan, epochs=1))
-        return 1.0
-
-
-@dataclass
-class NotFrozen:
-    plan: Plan = Plan(epochs=100)
-
-    def fit(self, run: Run) -> nn.Module:
-        return CE(self.plan).fit(run)
-
-
-@dataclass(frozen=True)
-class HoldsFunction(Factor):
-    activation: Callable[[Tensor], Tensor] = torch.relu
-
-
-@dataclass(frozen=True)
-class ReadBackOtherwise(Factor):
-    sizes: Any = (1, 2)
-
-
-class ForgetsSteps(Factor):
-    def fit(self, run: Run) -> nn.Module:
-        model = run.net("forgets")
-        run.train("first", model, CrossEntropy(), self.plan)
-        run.train("second", model, Counting(), self.plan)
-        return model
-
-
-class Counting(CrossEntropy):
-    """Counts its steps where no checkpoint sees it."""
-
-    steps = 0
-
-    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, None]:
-        self.steps += 1
-        return super().forward(outputs, batch)[0] / self.steps, None
-
-
-class GoesOn(Factor):
-    def fit(self, run: Run) -> nn.Module:
-        try:
-            return super().fit(run)
-        except KeyboardInterrupt:
-            return run.net("factor")
-
-
-class NamesStagesAnew(Factor):
-    def fit(self, run: Run) -> nn.Module:
-        model = run.net("a")
-        run.train(f"stage{next(drawn)}", model, CrossEntropy(), self.plan)
-        return model
-
-
-class DrawsLabels(Factor):
-    """Its second stage has other targets whenever it is asked."""
-
-    def fit(self, run: Run) -> nn.Module:
-        model = run.net("a")
-        labels = run.split.y.roll(next(drawn))
-        run.train("a", model, CrossEntropy(), self.plan, labels=labels)
-        return model
-
-
-class LearnsNothing(Factor):
-    def factor(self, run: Any) -> float:
-        return 0.0
-
-
-class ReturnsCommittee(Factor):
-    def fit(self, run: Run) -> nn.Module:
-        return Committee([super().fit(run), run.net("other")])
-
-
-class ReturnsNothing(Factor):
-    def fit(self, run: Run) -> nn.Module:
-        super().fit(run)
-        return None  # type: ignore[return-value]
-
-
-class ReadsHistory(Factor):
-    def fit(self, run: Any) -> nn.Module:
-        model = super().fit(run)
-        run.note(epochs=len(run.history["factor"]))
-        return model
-
-
-class AsksForTheClass(Factor):
-    def factor(self, run: Any) -> float:
-        return 1.0 if isinstance(run, LocalRun) else 0.5
-
-
-BAD: list[tuple[Method, str, str]] = [
-    (Counts(), "deterministic", r"two runs of one seed differ; .*run.seed \(network, records\)"),
-    (DrawsFromTorch(), "deterministic", "two runs of one seed differ"),
-    (DrawsFromNumPy(), "deterministic", "two runs of one seed differ"),
-    (DrawsFromRandom(), "deterministic", "two runs of one seed differ"),
-    (ReturnsNothing(), "deterministic", "must return a network, got NoneType"),
-    (DrawsFromTorch(), "keeps_global_random_state", "state of torch was changed"),
-    (DrawsFromNumPy(), "keeps_global_random_state", "state of numpy was changed"),
-    (DrawsFromRandom(), "keeps_global_random_state", "state of random was changed"),
-    (SeedsTorch(), "keeps_global_random_state", "state of torch was changed"),
-    (ReadsCleanLabels(), "ignores_clean_labels", "changes with the clean labels"),
-    (ChoosesByTestAccuracy(), "ignores_clean_labels", r"changes with the .*\(network\)"),
-    (ChangesInputs(), "keeps_inputs", r"split\.x was changed"),
-    (ChangesLabels(), "keeps_inputs", r"split\.y was changed"),
-    (ReplacesSplit(), "keeps_inputs", r"run\.split or run\.seed was replaced"),
-    (ChangesItself(), "keeps_inputs", "changed the method's own fields"),
-    (NotFrozen(), "config_round_trips", "NotFrozen must be frozen"),
-    (HoldsFunction(), "config_round_trips", "HoldsFunction cannot be written and read back"),
-    (ReadBackOtherwise(), "config_round_trips", r"read back .* as .*sizes=\[1, 2\]"),
-    (ForgetsSteps(), "resumes", r"must be in buffers or parameters \(network, records\)"),
-    (GoesOn(), "resumes", "epoch 0 of stage factor was interrupted, and fit went on"),
-    (NamesStagesAnew(), "resumes", "epoch 0 of stage stage.* name stages alike"),
-    (DrawsLabels(), "resumes", "cannot go on: .*another configuration"),
-    (LearnsNothing(), "recovers", "an accuracy of 0.8 .* got 0"),
-    (ReturnsCommittee(), "recovers", r"expected logits \(120, 3\), got \(2, 120, 3\)"),
-    (ReadsHistory(), "needs_only_the_protocol", "keep_labels of a run and nothing else: .*history"),
-    (AsksForTheClass(), "needs_only_the_protocol", "another class gives another network"),
-]
 
 
 @pytest.mark.parametrize(
@@ -280,6 +65,33 @@ def test_every_check_is_seen_to_fail() -> None:
 
 def test_what_the_bad_methods_add_to_passes() -> None:
     check_method(Factor())
+
+
+@pytest.mark.parametrize("objective", ["InPlace", "Honest"])
+def test_a_schedule_in_place_or_without_capture_is_well(objective: str) -> None:
+    check_method(Schedules(objective=objective), checks=["keeps_buffers_in_place", "resumes"])
+
+
+def test_a_method_is_handed_no_way_to_the_evaluator(tmp_path: Path) -> None:
+    handed: list[Any] = []
+
+    class Keeps(Factor):
+        def factor(self, run: Any) -> float:
+            handed.append(run)
+            return 1.0
+
+    toy = make_toy()
+    options: dict[str, Any] = {"test": toy.test, "clean": toy.clean, "folder": tmp_path / "run"}
+    fit_and_evaluate(Keeps(Plan(epochs=1)), toy.split, **options)
+    (view,) = handed
+    assert {name for name in dir(view) if not name.startswith("__")} == set(RUN_MEMBERS)
+    for name in ("after_epoch", "history", "folder", "facts", "__dict__", "_run"):
+        with pytest.raises(AttributeError, match=f"nothing else, got '{name}'"):
+            getattr(view, name)
+    for name in RUN_MEMBERS:
+        assert not hasattr(getattr(view, name), "__self__"), name
+        with pytest.raises(AttributeError):
+            setattr(view, name, None)
 
 
 def test_expected_failures_are_strict() -> None:

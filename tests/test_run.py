@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from covlearn import records
 from covlearn.config import typed
-from covlearn.data import Split
+from covlearn.data import Batch, Split
+from covlearn.engine import Outputs
 from covlearn.methods import CAL, CE, METHODS, Run
 from covlearn.methods.ce import CrossEntropy
 from covlearn.run import LocalRun, held_out
@@ -280,3 +281,29 @@ def test_examples_that_were_dropped_do_not_teach() -> None:
         run.train("a", model, CrossEntropy(), PLAN, labels=labels)
         weights.append(torch.cat([p.flatten() for p in model.parameters()]).detach().numpy())
     np.testing.assert_array_equal(weights[0], weights[1])
+
+
+class Seen(CrossEntropy):
+    """Cross-entropy that remembers which examples it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idx: list[Tensor] = []
+
+    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, None]:
+        self.idx.append(batch.idx)
+        return super().forward(outputs, batch)
+
+
+def test_balanced_batches_are_of_the_examples_that_are_left() -> None:
+    labels = NOISY.y.clone()
+    labels[::2] = -1
+    run = LocalRun(NOISY, net_options={"hidden": [8]})
+    seen = Seen()
+    run.train("balanced", run.net("a"), seen, replace(PLAN, epochs=1, batch_size=15),
+              labels=labels, balanced_batches=4)  # fmt: skip
+    assert torch.bincount(labels[torch.cat(seen.idx)] + 1, minlength=4).tolist() == [0, 20, 20, 20]
+
+    labels[labels == 2] = -1
+    with pytest.raises(ValueError, match=r"class 2 has none among the \d+ that take part"):
+        run.train("none", run.net("a"), seen, PLAN, labels=labels, balanced_batches=4)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from covlearn.checks import (
     Array,
@@ -101,7 +102,8 @@ def dmi(logits: Tensor, y: Tensor, *, eps: float = 1e-3) -> Tensor:
         raise ValueError(f"dmi needs one label an example, got y of shape {tuple(y.shape)}")
     num_classes = logits.shape[1]
     probs = logits.softmax(dim=1).double()
-    joint_KK = probs.new_zeros(num_classes, num_classes).index_add(0, y, probs)
+    # A product with one-hot labels, since a GPU adds scattered rows up in no fixed order.
+    joint_KK = one_hot(y, num_classes).to(probs).t() @ probs
     return dmi_from_joint(joint_KK, eps=eps).to(logits.dtype)
 
 

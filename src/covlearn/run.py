@@ -38,6 +38,7 @@ from covlearn.evaluation import (
 )
 from covlearn.ledger import Ledger
 from covlearn.methods import METHODS, Method
+from covlearn.methods.base import view_of
 from covlearn.nets import build_net
 from covlearn.noise import NoiseCard
 from covlearn.records import Result
@@ -117,7 +118,7 @@ def fit_and_evaluate(
         records.write_json(folder / records.ENVIRONMENT, environment(machine))
         run.follow = Recorder(run.history, folder, progress)
     try:
-        model = method.fit(run)
+        model = method.fit(view_of(run))
     except ValueError:
         if recording:
             records.abandon_if_empty(folder)
@@ -199,6 +200,7 @@ class LocalRun:
             seed=derived_seed(self.seed, "data", stage),
             mixup=mixup,
             balanced_batches=balanced_batches,
+            taking_part=None if labels is None else labels >= 0,
         )
         ledger = Ledger(len(split), data.device)
         evaluate = self.after_epoch

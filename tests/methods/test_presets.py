@@ -177,6 +177,12 @@ def test_what_the_authors_code_does_is_in_published_alone() -> None:
     assert sgd == replace(COMMON, batch_size=64, momentum=0.0, divide_lr=True)
 
 
+@pytest.mark.parametrize("data", DATA)
+def test_ptd_chooses_by_held_out_labels_as_its_authors_do(data: str) -> None:
+    shares = [preset(name, "ptd", data).selection_share for name in PRESETS]  # type: ignore[attr-defined]
+    assert shares == [0.1, 0.1, 0.0]
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_what_a_hundred_classes_change(name: str) -> None:
     def value(method: str, path: str, data: str) -> Any:

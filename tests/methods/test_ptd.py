@@ -1,9 +1,9 @@
-"""PTD: parts, their matrices, the loss with an instance's matrix, and runs."""
+"""PTD: the loss with an instance's matrix, and runs."""
 
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,16 +22,11 @@ from covlearn.methods.ptd import (
     PTD,
     Correction,
     PartDependent,
-    anchor_points,
-    fit_parts,
     noisy_prob,
-    part_mixture,
 )
 from covlearn.run import LocalRun
-from covlearn.transition import anchor_transition
-from tests.methods.toy import accuracy, noisy_run, weights
+from tests.methods.toy import accuracy, noisy_run, rebuilt, weights
 from tests.reference.losses import softmax
-from tests.reference.transition import project_row
 
 Floats = NDArray[np.float64]
 
@@ -179,93 +174,6 @@ def test_a_step_reads_no_values(correction: Correction, revise: bool) -> None:
     torch.testing.assert_close(compiled[0], objective(*batch)[0])
 
 
-# ---- Parts and their matrices -----------------------------------------------------------------
-
-
-def test_parts_of_a_known_factorisation_are_found() -> None:
-    rng = np.random.default_rng(0)
-    # Each part has features of its own, and examples that consist of it alone.
-    parts = np.kron(np.eye(3), np.ones(4)) * rng.uniform(0.5, 2, size=12)
-    share = rng.dirichlet(np.full(3, 0.2), size=200)
-    mass = rng.uniform(1, 5, size=(200, 1))
-    features = mass * share @ (parts / parts.sum(axis=1, keepdims=True))
-    found = part_mixture(torch.from_numpy(features), 3, seed=0).numpy()
-    np.testing.assert_allclose(found.sum(axis=1), 1)
-    order = [int(np.argmax(found[np.argmax(share[:, k])])) for k in range(3)]
-    np.testing.assert_allclose(found[:, order], share, atol=0.02)
-
-
-def test_mixtures_are_on_the_simplex_whatever_the_features() -> None:
-    features = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))  # half are negative
-    features[3] = 0
-    features[4] = -1
-    mixture = part_mixture(features, 4, seed=0)
-    assert mixture.shape == (40, 4)
-    assert float(mixture.min()) >= 0
-    torch.testing.assert_close(mixture.sum(dim=1), torch.ones(40, dtype=torch.float64))
-    assert mixture[3].tolist() == mixture[4].tolist() == [0.25] * 4
-    assert torch.equal(mixture, part_mixture(features, 4, seed=0))
-
-
-def test_more_parts_than_features_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"at most .* = 6 parts, got parts=7"):
-        part_mixture(torch.rand(40, 6), 7, seed=0)
-
-
-def test_anchors_are_those_of_the_class_dependent_estimate() -> None:
-    probs = np.random.default_rng(0).dirichlet(np.full(4, 0.3), size=300)
-    percentiles = np.linspace(90, 100, 7)
-    anchors = anchor_points(torch.from_numpy(probs), percentiles)
-    assert anchors.shape == (4, 7)
-    for a, percentile in enumerate(percentiles):
-        expected = anchor_transition(probs, percentile=float(percentile))
-        np.testing.assert_allclose(probs[anchors[:, a]], expected, rtol=1e-12)
-
-
-def test_a_planted_mixture_is_recovered() -> None:
-    rng = np.random.default_rng(1)
-    planted = rng.dirichlet(np.full(5, 0.5), size=(3, 5))
-    mixture = rng.dirichlet(np.ones(3), size=(5, 15))  # of each class's anchors
-    posterior = np.stack([mixture[i] @ planted[:, i] for i in range(5)])
-    found = fit_parts(torch.from_numpy(mixture), torch.from_numpy(posterior), steps=2000)
-    np.testing.assert_allclose(found, planted, atol=1e-5)
-    pulled = fit_parts(torch.from_numpy(mixture), torch.from_numpy(posterior), ridge=1e6)
-    mean = posterior.mean(axis=1)
-    np.testing.assert_allclose(pulled, np.broadcast_to(mean, pulled.shape), atol=1e-5)
-
-
-@pytest.mark.parametrize("ridge", [0.01, 0.1])
-@pytest.mark.parametrize(
-    ("seed", "num_classes", "num_parts"), [(0, 2, 3), (1, 4, 2), (2, 3, 1), (3, 5, 4)]
-)
-def test_the_fit_cannot_be_bettered(
-    seed: int, num_classes: int, num_parts: int, ridge: float
-) -> None:
-    rng = np.random.default_rng(seed)
-    mixture = rng.dirichlet(np.ones(num_parts), size=(num_classes, 6))
-    posterior = rng.dirichlet(np.full(num_classes, 0.5), size=(num_classes, 6))
-    found = fit_parts(torch.from_numpy(mixture), torch.from_numpy(posterior), ridge=ridge).numpy()
-    # A convex problem: a point is the minimum where a step downhill is projected back onto it.
-    for i in range(num_classes):
-        mean = posterior[i].mean(axis=0)
-        slope = 2 * ridge * (found[:, i] - mean)
-        for a in range(6):
-            error = mixture[i, a] @ found[:, i] - posterior[i, a]
-            for k in range(num_parts):
-                slope[k] += 2 / 6 * mixture[i, a, k] * error
-        for k in range(num_parts):
-            back = project_row(found[k, i] - slope[k])
-            np.testing.assert_allclose(back, found[k, i], atol=1e-6)
-
-
-def test_parts_that_no_anchor_tells_apart_get_the_same_matrix() -> None:
-    posterior = np.random.default_rng(0).dirichlet(np.ones(3), size=(3, 8))
-    same = torch.full((3, 8, 2), 0.5)
-    found = fit_parts(same, torch.from_numpy(posterior))
-    for k in range(2):
-        np.testing.assert_allclose(found[k], posterior.mean(axis=1), atol=1e-9)
-
-
 # ---- Runs -------------------------------------------------------------------------------------
 
 LONG = Plan(epochs=20, batch_size=32)
@@ -341,20 +249,62 @@ def test_without_epochs_nothing_is_revised() -> None:
     assert run.history["revision"] == []
 
 
+# What the selection has to tell apart: a network that learns, one that is thrown about, one that is new.
+GOOD = Plan(epochs=8, batch_size=16, lr=0.05)
+BAD = Plan(epochs=2, batch_size=16, lr=30.0, momentum=0.0)
+NONE = Plan(epochs=0)
+
+
+@pytest.mark.parametrize(
+    ("plan", "revision", "selected"), [(GOOD, BAD, "ptd"), (NONE, GOOD, "revision")]
+)
+def test_held_out_noisy_labels_choose_the_better_network(
+    plan: Plan, revision: Plan, selected: str
+) -> None:
+    method = dataclasses.replace(TINY, plan=plan, revision_plan=revision, selection_share=0.3)
+    run = noisy_run(300, rate=0.2, width=16)
+    model = method.fit(run)
+    before, after = run.facts["selection_accuracy"]
+    assert (before > after) == (selected == "ptd")
+    assert run.facts["selected"] == selected
+    assert accuracy(model) > 0.8
+    alone = dataclasses.replace(method, selection_share=0.0)
+    assert (accuracy(alone.fit(noisy_run(300, rate=0.2, width=16))) > 0.8) == (plan is NONE)
+
+
+def test_labels_that_choose_teach_nothing() -> None:
+    method = dataclasses.replace(TINY, revision_plan=Plan(epochs=0), selection_share=0.2)
+    first, second = tiny_run(), tiny_run()
+    choosing = method.choosing(first)
+    assert len(choosing) == len(choosing.unique()) == 14
+    second.split = dataclasses.replace(
+        second.split, y=second.split.y.index_copy(0, choosing, 2 - second.split.y[choosing])
+    )
+    assert not torch.equal(first.split.y, second.split.y)
+    assert torch.equal(weights(method.fit(first)), weights(method.fit(second)))
+    # Nothing was revised, and of two that are as good the revised one is taken.
+    assert first.facts["selected"] == "revision"
+    other = dataclasses.replace(method, selection_share=0.0)
+    assert not torch.equal(weights(other.fit(tiny_run())), weights(method.fit(tiny_run())))
+
+
+def test_the_choice_is_by_the_noisy_label_that_the_network_expects() -> None:
+    run = tiny_run()
+    model = run.net("a")
+    # Every label is expected to be moved on by one class.
+    objective = PartDependent(torch.ones(70, 1), torch.eye(3).roll(1, dims=1).unsqueeze(0))
+    at = torch.arange(10, 30)
+    expected = (model(run.split.x[at]).argmax(dim=1) + 1) % 3
+    share = float((expected == run.split.y[at]).double().mean())
+    assert objective.noisy_accuracy(run, model, at) == share
+    assert 0 < share < 1
+
+
 def test_negative_features_are_recorded() -> None:
     split = tiny_run().split
     run = LocalRun(Split(split.x, split.y, 3), net_name="linear")  # its features are the inputs
     dataclasses.replace(TINY, plan=Plan(epochs=1), revision_plan=Plan(epochs=0)).fit(run)
     assert run.facts["negative_features"] == pytest.approx(float((split.x < 0).float().mean()))
-
-
-def rebuilt(kind: Any, value: Any) -> Any:
-    """A dataclass from what JSON made of it."""
-    if not dataclasses.is_dataclass(kind):
-        return tuple(value) if isinstance(value, list) else value
-    hints = get_type_hints(kind)
-    assert isinstance(kind, type)
-    return kind(**{name: rebuilt(hints[name], part) for name, part in value.items()})
 
 
 def test_the_settings_round_trip_through_json() -> None:
@@ -379,6 +329,8 @@ def test_defaults_are_the_common_protocol() -> None:
         ("percentiles", (99.0, 97.0)),
         ("percentiles", (97.0, 101.0)),
         ("correction", "backward"),
+        ("selection_share", 1.0),
+        ("selection_share", -0.1),
     ],
 )
 def test_bad_settings_are_refused(field: str, value: Any) -> None:

@@ -1,6 +1,7 @@
 """Clouds far apart whose noisy labels a network can also learn by heart."""
 
-from typing import Any
+import dataclasses
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -46,3 +47,12 @@ def accuracy(model: nn.Module) -> float:
 def weights(model: nn.Module) -> Tensor:
     """All parameters in one vector."""
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def rebuilt(kind: Any, value: Any) -> Any:
+    """A dataclass from what JSON made of it."""
+    if not dataclasses.is_dataclass(kind):
+        return tuple(value) if isinstance(value, list) else value
+    hints = get_type_hints(kind)
+    assert isinstance(kind, type)
+    return kind(**{name: rebuilt(hints[name], part) for name, part in value.items()})

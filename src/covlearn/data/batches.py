@@ -92,6 +92,7 @@ class _Batches(ABC):
         shuffle: bool = True,
         mixup: bool = False,
         balanced_batches: int | None = None,
+        taking_part: Tensor | None = None,
         device: torch.device | str = "cpu",
         process: int = 0,
         num_processes: int = 1,
@@ -120,6 +121,8 @@ class _Batches(ABC):
         self.shuffle = shuffle
         self.mixup = mixup
         self.balanced_batches = balanced_batches
+        # Of which examples (N,) balanced batches are made; other batches have them all.
+        self.taking_part = None if taking_part is None else taking_part.to(self.device)
         self.process = process
         self.num_processes = num_processes
 
@@ -170,13 +173,15 @@ class _Batches(ABC):
         )
 
     def _balanced(self, order: Tensor, key: Tensor, total: int) -> Tensor:
-        """``total`` positions with every noisy class as often as any other, in random order."""
+        """``total`` positions with every class as often as any other, in random order."""
+        if self.taking_part is not None:
+            order = order[self.taking_part[order]]
         by_class = order[self.y[order].argsort(stable=True)]
-        count = torch.bincount(self.y, minlength=self.num_classes)
+        count = torch.bincount(self.y[order], minlength=self.num_classes)
         if bool((count == 0).any()):
             raise ValueError(
                 f"balanced batches need an example of each class, class {int(count.argmin())} has "
-                "none; leave balanced_batches out"
+                f"none among the {len(order)} that take part; leave balanced_batches out"
             )
         each = -(-total // self.num_classes)
         # A class that is smaller than its share comes round again.

@@ -1,6 +1,8 @@
 """What a method is, and all that it may see and do."""
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +52,44 @@ class Run(Protocol):
     def keep_labels(self, label: Tensor, score: Tensor, *, reason: str) -> None:
         """Records D̂ (−1: dropped) with a score each, higher for a label that is likelier wrong."""
         ...
+
+
+RUN_MEMBERS = ("split", "seed", "net", "train", "predict", "note", "keep_labels")
+"""All that a method may use of a run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MethodView:
+    """A run as a method is handed it: the members of :class:`Run`, and no way to any other."""
+
+    split: Split
+    seed: int
+    net: Callable[[str], nn.Module]
+    train: Callable[..., Ledger]
+    predict: Callable[..., tuple[Tensor, Tensor | None]]
+    note: Callable[..., None]
+    keep_labels: Callable[..., None]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """What is not there is asked for by mistake, or to look at clean labels."""
+        raise AttributeError(
+            f"a method may use {', '.join(RUN_MEMBERS)} of a run and nothing else, got {name!r}"
+        )
+
+
+def view_of(run: Run) -> Run:
+    """The run without what knows clean labels, so that a method cannot come by them."""
+    members = {name: getattr(run, name) for name in RUN_MEMBERS}
+    alone = {name: _alone(member) for name, member in members.items() if callable(member)}
+    return cast("Run", MethodView(**(members | alone)))
+
+
+def _alone(member: Callable[..., Any]) -> Callable[..., Any]:
+    def alone(*arguments: Any, **options: Any) -> Any:
+        # The bound method itself would carry the whole run along, as its __self__.
+        return member(*arguments, **options)
+
+    return alone
 
 
 @runtime_checkable

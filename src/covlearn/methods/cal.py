@@ -18,6 +18,8 @@ from covlearn.losses import (
     cross_entropy,
     forward_corrected,
     generalized_cross_entropy,
+    per_class,
+    pick,
     reweighted,
 )
 from covlearn.methods.base import Run, noisy_prior, root_prior
@@ -80,6 +82,8 @@ class CAL:
     """The same of stage 2 as ``sieve_balanced_batches`` of stage 1."""
     covariance: bool = True
     peer: bool = True
+    """Subtract β Σ_k π_k ℓ_k, the base loss's own expectation, except over Forward (see
+    :meth:`peer_strength`)."""
     base: Base = "ce"
     weighting: Weighting = "class"
     relabel: bool = False
@@ -236,15 +240,30 @@ class CAL:
             stats,
             weight,
             prior=self.prior_scale * noisy_prior(run.split),
-            beta=self.beta if self.peer else Ramp(0.0),
+            beta=self.peer_strength(),
             covariance=self.covariance,
             base=self.base,
             weighting=self.weighting,
         )
 
+    def peer_strength(self) -> Ramp:
+        """β of stage 2, which depends on what it multiplies.
+
+        CE: as it is set, a ramp, since −Σ_k π_k ℓ_k has no lower bound and would otherwise drive
+        the network before it has learned. GCE: its value from the first epoch on, since the term
+        is bounded, and GCE without it settles on the most frequent noisy label, where it has no
+        gradient left by the time a ramp rises. Reweight: as it is set; by its weights alone every
+        class m with T_im > 0 would be a resting point for examples of class i, by the term only
+        those with T_im > βπ_m are. Forward: none, for −ln((pᵀT)_ỹ) is least at the right p under
+        the class-dependent noise that the covariance leaves, and would be corrected twice.
+        """
+        if not self.peer or self.base == "forward":
+            return Ramp(0.0)
+        return Ramp(self.beta.value) if self.base == "gce" else self.beta
+
 
 class CovarianceAssisted(Objective):
-    """base − β Σ_k π_k ℓ_k − Cov(base), each example with its refined label and γ(x)."""
+    """ℓ_ỹ − β Σ_k π_k ℓ_k − Cov(ℓ) of the base loss ℓ, each example with refined label and γ(x)."""
 
     refined: Tensor
     weight: Tensor
@@ -290,22 +309,28 @@ class CovarianceAssisted(Objective):
         """(B,)."""
         logits, y = outputs.logits, batch.y
         if not self.covariance:
-            base = self.base_loss()(logits, y)
-            return base - self.beta * confidence(logits, prior=self.prior), None
+            if self.base == "ce":
+                peer = confidence(logits, prior=self.prior)
+                return cross_entropy(logits, y) - self.beta * peer, None
+            loss_BK = per_class(self.base_loss(), logits)
+            return pick(loss_BK, y) - self.beta * (self.prior * loss_BK).sum(dim=1), None
         refined, weight = self.refined[batch.idx], self.weight[batch.idx]
         mass = distributed.sum_of(batch_mass(refined, len(self.prior), weight=weight))
         stats = SecondOrder(self.transition, self.class_weight, self.kept_share)
         options = {"weighting": self.weighting, "weight": weight, "mass": mass}
         if self.base == "ce":
             return cal(logits, y, refined, stats, prior=self.prior, beta=self.beta, **options), None  # type: ignore[arg-type]
-        corrected = with_covariance(self.base_loss())(logits, y, refined, stats, **options)
-        return corrected - self.beta * confidence(logits, prior=self.prior), None
+        loss_BK = per_class(self.base_loss(), logits)
+        # Each class's loss is there already: the base loss to correct only picks from them.
+        corrected = with_covariance(lambda _, classes: pick(loss_BK, classes))
+        loss_B = corrected(logits, y, refined, stats, **options)
+        return loss_B - self.beta * (self.prior * loss_BK).sum(dim=1), None
 
     def base_loss(self) -> partial[Tensor]:
-        """The loss that the covariance corrects."""
+        """The loss that the covariance corrects, if it is not cross-entropy."""
         if self.base == "forward":
             return partial(forward_corrected, transition=self.transition)
         if self.base == "reweight":
             # Else the network would lower its loss by lowering the weights.
             return partial(reweighted, transition=self.transition, constant_weight=True)
-        return partial(generalized_cross_entropy if self.base == "gce" else cross_entropy)
+        return partial(generalized_cross_entropy)

@@ -22,7 +22,10 @@ class CoTeaching:
     """Each network picks the (1 − R) B smallest losses of a batch of B for the other to learn from.
 
     R(e) = τ min(e / ``forget_epochs``, 1) with τ the noise rate. The network that predicts is the
-    first of the two, as the published numbers are those of one network.
+    first of the two, as the published numbers are those of one network. The authors' code also
+    lowers its learning rate linearly to zero from epoch 80 of 200 on, with Adam's β₁ at 0.1 there;
+    a :class:`~covlearn.engine.Plan` has no such schedule, and the preset ``published`` keeps both
+    as they start, here and in Co-teaching+.
     """
 
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)

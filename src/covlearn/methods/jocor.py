@@ -20,7 +20,8 @@ class JoCoR:
     """(1 − λ)(CE₁ + CE₂) + λ(KL₁₂ + KL₂₁), over the (1 − R) B examples where it is smallest.
 
     One set of examples for both networks. R(e) = τ min(e / ``forget_epochs``, 1) with τ the noise
-    rate. The network that predicts is the first of the two.
+    rate. The network that predicts is the first of the two. As of :class:`CoTeaching`, the authors'
+    schedule of the learning rate and of Adam's β₁ is not in the preset ``published``.
     """
 
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)

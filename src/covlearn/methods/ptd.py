@@ -1,5 +1,6 @@
 """PTD-R-V (Xia et al. 2020): the transition of an instance as a mixture of those of its parts."""
 
+import copy
 import warnings
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from covlearn.checks import check_probs, check_scores
-from covlearn.data import Batch
+from covlearn.data import Batch, counter
 from covlearn.engine import Objective, Outputs, Plan
 from covlearn.losses import pick
 from covlearn.methods.base import Run
@@ -28,9 +29,10 @@ class PTD:
 
     Parts are those of a non-negative factorisation of a CE network's features, their matrices are
     fitted at anchor points. A new network is then trained with T(x), and at last revised together
-    with a slack ΔT. The network that predicts is that of the last epoch; the paper (the V) takes
-    the best one on held-out noisy labels. The published code does not shuffle: here every stage
-    does.
+    with a slack ΔT. The labels of a tenth teach nothing: by them the network from before or from
+    after the revision is chosen. The authors' code chooses an epoch of the training before the
+    revision in this way, and the last one of the revision; here a stage ends with its last epoch.
+    Nor does it shuffle: here every stage does.
     """
 
     estimation_plan: Plan = Plan(epochs=20, weight_decay=5e-4)
@@ -51,6 +53,9 @@ class PTD:
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
     revision_plan: Plan = Plan(epochs=50, optimizer="adam", lr=5e-7)
     """``epochs=0`` leaves the revision out."""
+    selection_share: float = 0.1
+    """The share of the noisy labels that teaches nothing and chooses; 0: none, and the revised
+    network is taken."""
 
     def __post_init__(self) -> None:
         low, high = self.percentiles
@@ -65,10 +70,14 @@ class PTD:
             )
         if self.correction not in ("reweight", "forward"):
             raise ValueError(f"correction must be 'reweight' or 'forward', got {self.correction!r}")
+        if not 0 <= self.selection_share < 1:
+            raise ValueError(f"selection_share must lie in [0, 1), got {self.selection_share}")
 
     def fit(self, run: Run) -> nn.Module:
         """Three stages: cross-entropy, from which T(x) is estimated; training with it; revision."""
-        mixture_NR, parts_RKK = self.estimate(run)
+        choosing = self.choosing(run)
+        labels = run.split.y.index_fill(0, choosing, -1) if len(choosing) else None
+        mixture_NR, parts_RKK = self.estimate(run, labels)
 
         def objective(*, revise: bool) -> PartDependent:
             return PartDependent(
@@ -80,16 +89,30 @@ class PTD:
             )
 
         model = run.net("ptd")
-        run.train("ptd", model, objective(revise=False), self.plan)
-        revision = objective(revise=True)
-        run.train("revision", model, revision, self.revision_plan)
+        training, revision = objective(revise=False), objective(revise=True)
+        run.train("ptd", model, training, self.plan, labels=labels)
+        unrevised = copy.deepcopy(model)
+        run.train("revision", model, revision, self.revision_plan, labels=labels)
         run.note(largest_revision=float(revision.slack.detach().abs().max()))
-        return model
+        if not len(choosing):
+            return model
+        before = training.noisy_accuracy(run, unrevised, choosing)
+        after = revision.noisy_accuracy(run, model, choosing)
+        run.note(
+            selection_accuracy=[before, after], selected="ptd" if before > after else "revision"
+        )
+        # With as many right either way, the revised one is the method's.
+        return unrevised if before > after else model
 
-    def estimate(self, run: Run) -> tuple[Tensor, Tensor]:
+    def choosing(self, run: Run) -> Tensor:
+        """The positions of the examples whose labels choose; a function of the seed."""
+        order = counter.permutation(counter.key(run.seed, 0), len(run.split))
+        return order[: round(self.selection_share * len(run.split))]
+
+    def estimate(self, run: Run, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """h (N, R) and P (R, K, K). The noise rate they imply is recorded."""
         network = run.net("estimation")
-        run.train("estimation", network, CrossEntropy(), self.estimation_plan)
+        run.train("estimation", network, CrossEntropy(), self.estimation_plan, labels=labels)
         logits, features = run.predict(network, features=True)
         assert features is not None
         mixture_NR = part_mixture(features, self.parts, seed=run.seed)
@@ -156,6 +179,17 @@ class PartDependent(Objective):
             noisy_prob(weighing, batch.y, mixture, parts) + self.eps
         )
         return -weight * (pick(probs, batch.y) + self.eps).log(), None
+
+    def noisy_accuracy(self, run: Run, model: nn.Module, at: Tensor) -> float:
+        """How often the likeliest noisy label, by pᵀT(x), is the one that the example has."""
+        logits, _ = run.predict(model)
+        by_part = torch.einsum(
+            "ni,rij->nrj", logits[at].softmax(dim=1), self.part_matrices().detach().cpu()
+        )
+        noisy_NK = (self.mixture[at.to(self.mixture.device)].cpu().unsqueeze(2) * by_part).sum(
+            dim=1
+        )
+        return float((noisy_NK.argmax(dim=1) == run.split.y[at]).double().mean())
 
 
 def noisy_prob(probs_BK: Tensor, y: Tensor, mixture_BR: Tensor, parts_RKK: Tensor) -> Tensor:

@@ -1,20 +1,14 @@
-"""The house checks: what every method must keep, shipped so that outside methods can use them.
-
-``check_method(MyMethod())`` runs them all. Each is a function of a method that raises an
-``AssertionError`` with a sentence; :data:`CHECKS` has them by name, to be parametrised over. They
-train on a toy with plans that :func:`shortened` cuts to a few epochs.
-"""
+"""Each house check is a function of a method that raises an AssertionError with a sentence."""
 
 import contextlib
 import json
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,23 +16,28 @@ from torch import Tensor, nn
 
 from covlearn import records
 from covlearn.config import nearest, plain, typed
-from covlearn.data import Split
-from covlearn.engine import Plan, Record
-from covlearn.evaluation import model_bytes
+from covlearn.engine import Objective, Plan, Record
 from covlearn.ledger import Ledger
-from covlearn.methods import Method, Run
-from covlearn.noise import symmetric
+from covlearn.methods import Method
+from covlearn.methods.base import view_of
 from covlearn.run import LocalRun, fit_and_evaluate
-from covlearn.schedules import Ramp
+from covlearn.testing.processes import check_two_processes
+from covlearn.testing.short import shortened
+from covlearn.testing.toy import (
+    NET_OPTIONS,
+    SEED,
+    Outcome,
+    Toy,
+    bits,
+    fit,
+    fit_as_it_is,
+    make_toy,
+    outcome_of,
+    require,
+    require_same,
+    toy_run,
+)
 
-M = TypeVar("M")
-
-RUN_MEMBERS = ("split", "seed", "net", "train", "predict", "note", "keep_labels")
-"""All that a method may use of a run."""
-EPOCH_FIELDS = ("_epochs", "_from", "_every")
-"""How the name of a whole number that counts epochs ends."""
-NET_OPTIONS = {"hidden": [32]}
-SEED = 7
 RECOVERED = 0.8
 """The accuracy that a method must reach on a toy where guessing gets a third."""
 
@@ -78,88 +77,20 @@ def check_method(
                 error.add_note(f"house check {name} of {type(method).__name__}")
                 raise
         else:
-            _require(
+            require(
                 name not in expected,
                 f"{name} was expected to fail ({expected.get(name)}), but passes: take it out of "
                 "expected_failures",
             )
 
 
-def shortened(method: M, *, epochs: int = 3, batch_size: int = 32, lr: float | None = None) -> M:
-    """A copy of a method, or of any dataclass, that trains for at most ``epochs`` a stage.
-
-    Every :class:`~covlearn.engine.Plan` in it, however deep, gets the epochs and the batch size,
-    and ``lr`` if that is given. What counts epochs beside it shrinks in proportion to the longest
-    plan: milestones, start and end of a :class:`~covlearn.schedules.Ramp`, and whole numbers in
-    fields named ``…_epochs``, ``…_from`` or ``…_every``, which stay at least 1 unless they are 0.
-
-    >>> from covlearn.methods import CORES
-    >>> short = shortened(CORES(), epochs=10)
-    >>> short.plan.epochs, short.beta, short.sieve_from
-    (10, Ramp(value=2.0, start=1, end=4), 3)
-    """
-    longest = max((plan.epochs for plan in _plans(method)), default=0)
-    return cast("M", _scaled(method, min(1.0, epochs / max(longest, 1)), epochs, batch_size, lr))
-
-
-def _plans(value: Any) -> Iterator[Plan]:
-    if isinstance(value, Plan):
-        yield value
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _plans(getattr(value, field.name))
-
-
-def _scaled(value: Any, scale: float, epochs: int, batch_size: int, lr: float | None) -> Any:
-    if isinstance(value, Plan):
-        return replace(
-            value,
-            epochs=min(value.epochs, epochs),
-            batch_size=batch_size,
-            lr=value.lr if lr is None else lr,
-            lr_milestones=tuple(round(epoch * scale) for epoch in value.lr_milestones),
-        )
-    if isinstance(value, Ramp):
-        return replace(value, start=round(value.start * scale), end=round(value.end * scale))
-    changes = {}
-    for field in fields(value):
-        item = getattr(value, field.name)
-        if is_dataclass(item):
-            changes[field.name] = _scaled(item, scale, epochs, batch_size, lr)
-        elif type(item) is int and item > 0 and field.name.endswith(EPOCH_FIELDS):
-            changes[field.name] = max(1, round(item * scale))
-    return replace(value, **changes)
-
-
-class Toy(NamedTuple):
-    """Three clouds in eight dimensions, a fifth of whose training labels are wrong."""
-
-    split: Split
-    clean: Tensor
-    test: Split
-
-
-def make_toy(num_examples: int = 120) -> Toy:
-    """The same toy whenever it is asked for; a linear classifier gets its test labels right."""
-    generator = torch.Generator().manual_seed(0)
-
-    def clouds() -> Split:
-        clean = torch.arange(num_examples) % 3
-        noise = torch.randn(num_examples, 8, generator=generator)
-        return Split(noise + 5 * torch.eye(8)[clean], clean, 3)
-
-    train, test = clouds(), clouds()
-    noisy = torch.from_numpy(symmetric(train.y, rate=0.2, num_classes=3, seed=0).label)
-    return Toy(replace(train, y=noisy), train.y, test)
-
-
 def check_deterministic(method: Method) -> None:
     """The same seed gives the same bits."""
     with _global_seed(1):
-        first = _fit(method)[0]
+        first = fit(method)[0]
     with _global_seed(2):
-        second = _fit(method)[0]
-    _require_same(
+        second = fit(method)[0]
+    require_same(
         first, second, "two runs of one seed differ; let all that is random follow from run.seed"
     )
 
@@ -175,7 +106,7 @@ def check_ignores_clean_labels(method: Method) -> None:
             _recorded(shortened(method), given, Path(folder) / name)
             for name, given in (("right", toy), ("wrong", wrong))
         )
-    _require_same(
+    require_same(
         first,
         second,
         "training changes with the clean labels that the evaluator has; let the method see noisy "
@@ -187,10 +118,10 @@ def check_keeps_global_random_state(method: Method) -> None:
     """The generators of torch, NumPy and ``random`` are left as they were."""
     with _global_seed(0):
         before = _random_state()
-        _fit(method)
+        fit(method)
         for name, state in _random_state().items():
-            _require(
-                _bits(state) == _bits(before[name]),
+            require(
+                bits(state) == bits(before[name]),
                 f"the global random state of {name} was changed; draw from a generator that is "
                 "seeded with run.seed",
             )
@@ -201,15 +132,15 @@ def check_keeps_inputs(method: Method) -> None:
     toy = make_toy()
     x, y, settings = toy.split.x.clone(), toy.split.y.clone(), plain(method)
     short = shortened(method)
-    run = _run(split=toy.split)
+    run = toy_run(split=toy.split)
     short.fit(run)
-    _require(torch.equal(toy.split.x, x), "split.x was changed; work on a copy")
-    _require(torch.equal(toy.split.y, y), "split.y was changed; pass labels= to run.train instead")
-    _require(
+    require(torch.equal(toy.split.x, x), "split.x was changed; work on a copy")
+    require(torch.equal(toy.split.y, y), "split.y was changed; pass labels= to run.train instead")
+    require(
         run.split is toy.split and run.seed == SEED,
         "run.split or run.seed was replaced; pass labels= to run.train instead",
     )
-    _require(
+    require(
         short == shortened(method) and plain(method) == settings,
         "fit changed the method's own fields; what it finds out goes to run.note",
     )
@@ -218,7 +149,7 @@ def check_keeps_inputs(method: Method) -> None:
 def check_config_round_trips(method: Method) -> None:
     """The method is frozen, and what JSON holds of it makes the same method again."""
     kind = type(method)
-    _require(
+    require(
         kind.__dataclass_params__.frozen,  # type: ignore[attr-defined]
         f"{kind.__name__} must be frozen: @dataclass(frozen=True)",
     )
@@ -226,18 +157,26 @@ def check_config_round_trips(method: Method) -> None:
         again = typed(kind, json.loads(json.dumps(plain(method))))
     except ValueError as error:
         raise AssertionError(f"{kind.__name__} cannot be written and read back: {error}") from error
-    _require(again == method, f"{method} was read back from its JSON as {again}")
+    require(again == method, f"{method} was read back from its JSON as {again}")
 
 
 def check_resumes(method: Method) -> None:
-    """A run that is cut off in each epoch of each stage in turn ends with the same bits."""
-    whole, run = _fit(method)
+    """A run that is cut off in each epoch of each stage in turn ends with the same bits.
+
+    So does one that averages its weights, cut off in the last epoch of each stage.
+    """
+    _require_resumes(shortened(method), range)
+    _require_resumes(shortened(method, average=0.9), lambda epochs: range(epochs)[-1:])
+
+
+def _require_resumes(short: Method, cut_in: Callable[[int], range]) -> None:
+    whole, run = fit_as_it_is(short)
     with tempfile.TemporaryDirectory() as folder:
-        epochs = [(stage, at) for stage, lines in run.history.items() for at in range(len(lines))]
-        for stage, epoch in epochs:
+        cuts = [(stage, at) for stage, lines in run.history.items() for at in cut_in(len(lines))]
+        for stage, epoch in cuts:
             cut = partial(_interrupt, stage, epoch)
             try:
-                _fit(method, folder=Path(folder), after_epoch=cut)
+                fit_as_it_is(short, folder=Path(folder), after_epoch=cut)
             except KeyboardInterrupt:
                 continue
             except ValueError as error:
@@ -246,8 +185,8 @@ def check_resumes(method: Method) -> None:
                 f"epoch {epoch} of stage {stage} was interrupted, and fit went on or did not come "
                 "by there again; let KeyboardInterrupt pass, and name stages alike"
             )
-        resumed, _ = _fit(method, folder=Path(folder))
-    _require_same(
+        resumed, _ = fit_as_it_is(short, folder=Path(folder))
+    require_same(
         whole,
         resumed,
         "a run that was cut off ends otherwise than a whole one; what an objective carries from "
@@ -258,13 +197,13 @@ def check_resumes(method: Method) -> None:
 def check_recovers(method: Method) -> None:
     """Clouds that are far apart are told apart, though a fifth of the labels is wrong."""
     toy = make_toy()
-    model = shortened(method, epochs=12).fit(_run(split=toy.split)).eval()
+    model = shortened(method, epochs=12).fit(toy_run(split=toy.split)).eval()
     with torch.no_grad():
         logits = model(toy.test.x)
     shape = (len(toy.test), toy.test.num_classes)
-    _require(tuple(logits.shape) == shape, f"expected logits {shape}, got {tuple(logits.shape)}")
+    require(tuple(logits.shape) == shape, f"expected logits {shape}, got {tuple(logits.shape)}")
     share = float((logits.argmax(dim=1) == toy.test.y).float().mean())
-    _require(
+    require(
         share >= RECOVERED,
         f"an accuracy of {RECOVERED} on an easy toy was expected, got {share:.3f}; guessing gets "
         f"{1 / toy.test.num_classes:.2f}",
@@ -273,17 +212,66 @@ def check_recovers(method: Method) -> None:
 
 def check_needs_only_the_protocol(method: Method) -> None:
     """An object with the members of :class:`covlearn.methods.Run` alone serves as a run."""
-    run = _run()
-    bare = SimpleNamespace(**{name: getattr(run, name) for name in RUN_MEMBERS})
+    run = toy_run()
     try:
-        model = shortened(method).fit(cast("Run", bare))
+        model = shortened(method).fit(view_of(run))
     except AttributeError as error:
-        raise AssertionError(
-            f"a method may use {', '.join(RUN_MEMBERS)} of a run and nothing else: {error}"
-        ) from error
-    _require_same(
-        _fit(method)[0], _outcome(model, run), "a run of another class gives another network"
+        raise AssertionError(f"a run of another class does not do: {error}") from error
+    require_same(
+        fit(method)[0], outcome_of(model, run), "a run of another class gives another network"
     )
+
+
+def check_keeps_buffers_in_place(method: Method) -> None:
+    """What an objective keeps stays where it is: a captured CUDA step reads it there."""
+    shortened(method).fit(_Watching(make_toy().split, net_options=NET_OPTIONS, seed=SEED))
+
+
+class _Watching(LocalRun):
+    """A run that compares what each objective holds after its first ``begin_epoch`` and its end."""
+
+    def train(
+        self, stage: str, model: nn.Module, objective: Objective, plan: Plan, **options: Any
+    ) -> Ledger:
+        begin_epoch = objective.begin_epoch
+        first: dict[str, Any] = {}
+
+        def watched(epoch: int, ledger: Ledger) -> None:
+            begin_epoch(epoch, ledger)
+            if not first:
+                first.update(_held(objective))
+
+        objective.begin_epoch = watched  # type: ignore[method-assign]
+        try:
+            ledger = super().train(stage, model, objective, plan, **options)
+        finally:
+            del objective.begin_epoch
+        for name, held in _held(objective).items() if first and objective.capturable else ():
+            require(
+                _same_place(first.get(name), held),
+                f"{type(objective).__name__}.{name} is another after training than after the first "
+                "begin_epoch, and a captured CUDA step would not see it: keep it in a buffer that "
+                "is written in place (fill_, copy_), or set capturable = False",
+            )
+        return ledger
+
+
+def _held(objective: Objective) -> dict[str, Any]:
+    """Every tensor and every number of an objective and of the modules in it, by name."""
+    held = {}
+    for prefix, module in objective.named_modules():
+        for name, value in {**vars(module), **module._buffers, **module._parameters}.items():
+            if isinstance(value, Tensor | int | float):
+                # detach shares the memory: while it is held, no other tensor gets its address.
+                kept = value.detach() if isinstance(value, Tensor) else value
+                held[f"{prefix}.{name}".lstrip(".")] = kept
+    return held
+
+
+def _same_place(before: Any, after: Any) -> bool:
+    if isinstance(before, Tensor) and isinstance(after, Tensor):
+        return before.data_ptr() == after.data_ptr()
+    return type(before) is type(after) and bool(before == after)
 
 
 CHECKS: dict[str, Callable[[Method], None]] = {
@@ -295,34 +283,9 @@ CHECKS: dict[str, Callable[[Method], None]] = {
     "resumes": check_resumes,
     "recovers": check_recovers,
     "needs_only_the_protocol": check_needs_only_the_protocol,
+    "keeps_buffers_in_place": check_keeps_buffers_in_place,
+    "two_processes": check_two_processes,
 }
-
-Outcome = dict[str, Any]
-
-
-def _run(*, split: Split | None = None, **options: Any) -> LocalRun:
-    split = make_toy().split if split is None else split
-    return LocalRun(split, net_options=NET_OPTIONS, seed=SEED, checkpoint_seconds=0.0, **options)
-
-
-def _fit(method: Method, **options: Any) -> tuple[Outcome, LocalRun]:
-    run = _run(**options)
-    return _outcome(shortened(method).fit(run), run), run
-
-
-def _outcome(model: nn.Module, run: LocalRun) -> Outcome:
-    """All that must be the same of two runs, as what can be compared bit by bit."""
-    _require(isinstance(model, nn.Module), f"fit must return a network, got {type(model).__name__}")
-    lines = {
-        stage: [{**line, "seconds": None} for line in epochs]
-        for stage, epochs in run.history.items()
-    }
-    return {
-        "network": model_bytes(model),
-        "refined labels": None if run.refined is None else [_bits(part) for part in run.refined],
-        "facts": json.dumps(plain(run.facts)),
-        "records": json.dumps(plain(lines)),
-    }
 
 
 def _recorded(method: Method, toy: Toy, folder: Path) -> Outcome:
@@ -373,23 +336,3 @@ def _global_seed(seed: int) -> Iterator[None]:
         torch.set_rng_state(before["torch"])
         np.random.set_state(before["numpy"])  # noqa: NPY002
         random.setstate(before["random"])
-
-
-def _bits(value: Any) -> Any:
-    """A value that ``==`` compares bit by bit."""
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
-    return tuple(_bits(part) for part in value) if isinstance(value, tuple) else value
-
-
-def _require_same(first: Outcome, second: Outcome, sentence: str) -> None:
-    differ = [name for name in first if first[name] != second[name]]
-    _require(not differ, f"{sentence} ({', '.join(differ)})")
-
-
-def _require(condition: bool, sentence: str) -> None:
-    """An assertion that ``python -O`` does not leave out."""
-    if not condition:
-        raise AssertionError(sentence)
