@@ -33,7 +33,7 @@ def calls_of_an_epoch(name: str, size: int, net: str, precision: Any) -> dict[st
     data = Resident(split, batch_size=128, seed=0, device="cuda")
     machine = Machine(device="cuda", precision=precision)
     plan = Plan(epochs=3, lr=0.01, weight_decay=5e-4)
-    profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+    profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True)
 
     def switch(epoch: int, *_: Any) -> dict[str, float]:
         if epoch == 1:

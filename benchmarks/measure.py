@@ -76,6 +76,8 @@ def commit() -> str | None:
 
     ``COVLEARN_COMMIT`` says it where the sources were copied without their history.
     """
+    if named := os.environ.get("COVLEARN_COMMIT"):
+        return named
     try:
         shown = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],
@@ -85,7 +87,7 @@ def commit() -> str | None:
             check=True,
         )
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("COVLEARN_COMMIT")
+        return None
     return shown.stdout.strip()
 
 

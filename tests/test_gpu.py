@@ -148,6 +148,7 @@ def test_bfloat16_learns_as_float32_does() -> None:
     assert rounded == pytest.approx(exact, rel=0.05)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, in torch 2.11
 def test_compiled_learns_as_eager_does() -> None:
     _, exact = trained(EAGER, "cnn")
     _, compiled = trained(replace(CAPTURED, compile=True), "cnn")
@@ -158,7 +159,7 @@ def test_an_epoch_is_one_launch_a_step_and_waits_for_nothing() -> None:
     split = images()
     data = Resident(split, batch_size=64, seed=0, device="cuda")
     model = build_net("cnn", num_classes=10, input_shape=(3, 32, 32), seed=0)
-    profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+    profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True)
 
     def switch(epoch: int, *_: Any) -> dict[str, float]:
         if epoch == 1:

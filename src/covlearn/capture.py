@@ -29,7 +29,8 @@ class CapturedEpoch:
         self.key = data.key(0)
         self.position = torch.zeros(1, dtype=torch.long, device=data.device)
         self.sizes = [len(idx) for idx in self.order.split(data.batch_size)]
-        self.losses = torch.zeros(len(self.sizes), device=data.device)
+        # Wide enough for every loss: L_DMI is computed in float64.
+        self.losses = torch.zeros(len(self.sizes), dtype=torch.float64, device=data.device)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
     def __call__(self, epoch: int) -> Tensor:
