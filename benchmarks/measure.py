@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from covlearn.evaluation import commit
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "speed"
 
@@ -69,26 +70,6 @@ def environment() -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "commit": commit(),
     }
-
-
-def commit() -> str | None:
-    """The commit that was measured, marked where files differ from it.
-
-    ``COVLEARN_COMMIT`` says it where the sources were copied without their history.
-    """
-    if named := os.environ.get("COVLEARN_COMMIT"):
-        return named
-    try:
-        shown = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=RESULTS.parents[1],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return shown.stdout.strip()
 
 
 def processor() -> str:

@@ -18,6 +18,7 @@ FLOORS = [
     ["distributed", "average", "committee", "ledger", "checkpoint", "capture", "engine"],
     ["methods"],
     ["evaluation", "run", "testing"],  # clean labels: out of a method's reach
+    ["job", "bench"],
     ["cli", "__main__", "demo"],
 ]
 ORDER = [name for floor in FLOORS for name in floor]

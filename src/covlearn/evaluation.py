@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import nan
@@ -186,7 +187,35 @@ def environment(machine: Machine) -> dict[str, Any]:
         "processes": distributed.num_processes(),
         "gpu": torch.cuda.get_device_name(device) if on_cuda else None,
         "cuda": torch.version.cuda if on_cuda else None,
+        "commit": commit(),
     }
+
+
+def commit() -> str | None:
+    """The commit of the sources in use, marked where files differ from it; None if unknown.
+
+    ``COVLEARN_COMMIT`` says it where the sources were copied without their history.
+    """
+    source = Path(__file__).resolve()
+    try:
+        known = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", source.name],
+            cwd=source.parent,
+            capture_output=True,
+            check=False,
+        )
+        if known.returncode == 0:
+            shown = subprocess.run(
+                ["git", "describe", "--always", "--dirty", "--abbrev=12", "--match="],
+                cwd=source.parent,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            return shown.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        pass
+    return os.environ.get("COVLEARN_COMMIT")
 
 
 def described(split: Split, test: Split, clean: Tensor | None) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from typing import NoReturn
 
 import covlearn
 from covlearn import records
-from covlearn.cli import methods, train
+from covlearn.cli import bench, methods, train
 
-COMMANDS = (train, methods)
+COMMANDS = (train, methods, bench)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.command(args)
         return code
     except KeyboardInterrupt:
-        return failed(f"interrupted{how_to_resume(args, argv)}", code=130)
+        how = getattr(args, "interrupted", None) or how_to_resume(args, argv)
+        return failed(f"interrupted{how}", code=130)
     except BrokenPipeError:  # whoever read the output has gone; Python must not try again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from covlearn.cli.train import make_method
 from covlearn.config import as_text, leaves
 
 EXAMPLE = """\
@@ -34,6 +33,7 @@ def methods(args: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
+    from covlearn.job import make_method  # noqa: PLC0415
     from covlearn.methods import METHODS  # noqa: PLC0415
 
     if args.name is not None:

@@ -4,19 +4,15 @@ import argparse
 import contextlib
 import json
 import os
-import pkgutil
 import sys
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from covlearn import records
 from covlearn.cli.progress import progress_bars
-from covlearn.config import Tree, as_text, leaves, nearest, override, parse_settings, plain
-
-if TYPE_CHECKING:
-    from covlearn.methods import Method
+from covlearn.config import as_text, leaves, plain
 
 EXAMPLE = """\
 example:
@@ -66,58 +62,24 @@ def add_parser(commands: Any) -> None:
 
 def train(args: argparse.Namespace) -> int:
     """Trains, evaluates and records one run."""
-    from covlearn.data.sources import load_data, with_noise  # noqa: PLC0415
-    from covlearn.methods import presets  # noqa: PLC0415
-    from covlearn.run import fit_and_evaluate  # noqa: PLC0415
+    from covlearn.job import Job, run_job, settled  # noqa: PLC0415
 
-    settings = parse_settings(args.set)
-    method, preset = make_method(args.method), None
-    protocol = presets.Protocol()
-    if args.preset is not None:
-        kind = presets.data_kind(args.data)
-        method = presets.preset(args.preset, args.method, kind)
-        protocol, preset = presets.protocol(args.preset, kind), f"{args.preset}/{kind}"
-    # A field of the method goes before what else can be set under its name.
-    own = {field.name for field in fields(method)}  # type: ignore[arg-type]
-    others = {
-        name: group(settings, name) if name not in own else {}
-        for name in ("net", "machine", "augmentation")
-    }
-    method = override(method, settings)
-    warn_of_what_comes_too_late(method)
-    source, card = with_noise(load_data(args.data), args.noise, seed=args.seed)
-    split = augmented(source.train, protocol.augmentation, others["augmentation"])
+    job = Job(
+        data=args.data,
+        method=args.method,
+        noise=args.noise,
+        preset=args.preset,
+        seed=args.seed,
+        net=args.net,
+        holdout=args.holdout,
+        settings=tuple(args.set),
+    )
+    warn_of_what_comes_too_late(settled(job)[0])
     with process_group(args.device) as device, progress_bars() as progress:
-        result = fit_and_evaluate(
-            method,
-            split,
-            test=source.test,
-            clean=source.clean,
-            noise_card=card,
-            folder=args.out,
-            machine=make_machine(device, others["machine"]),
-            seed=args.seed,
-            net=args.net or protocol.net,
-            net_options={name: json_or_text(text) for name, text in others["net"].items()},
-            data_name=source.name,
-            preset=preset,
-            holdout=protocol.holdout if args.holdout is None else args.holdout,
-            resume=args.resume,
-            progress=progress,
-        )
+        result = run_job(job, args.out, device=device, resume=args.resume, progress=progress)
     if int(os.environ.get("RANK", "0")) == 0:
         print(json.dumps(plain(result)) if args.json else summary(result, args.out))
     return 0
-
-
-def make_machine(device: str, settings: Tree) -> Any:
-    """Where and how it is computed; a GPU takes bfloat16 unless told otherwise."""
-    from covlearn.engine import Machine  # noqa: PLC0415
-
-    if "device" in settings:
-        raise ValueError("machine.device is not a setting, choose it with --device")
-    precision = "bfloat16" if device.startswith("cuda") else "float32"
-    return override(Machine(device=device, precision=precision), settings, inside="machine.")  # type: ignore[arg-type]
 
 
 def warn_of_what_comes_too_late(method: Any) -> None:
@@ -137,49 +99,6 @@ def warn_of_what_comes_too_late(method: Any) -> None:
             "set them too",
             file=sys.stderr,
         )
-
-
-def make_method(name: str) -> "Method":
-    """A method with its defaults, by name or from ``pkg.mod:Class``."""
-    from covlearn.methods import METHODS, Method  # noqa: PLC0415
-
-    if name in METHODS:
-        return METHODS[name]()
-    if ":" not in name:
-        raise ValueError(
-            f"method must be one of {', '.join(METHODS)} or pkg.mod:Class, got {name!r}"
-            f"{nearest(name, METHODS)}"
-        )
-    try:
-        method = pkgutil.resolve_name(name)()
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise ValueError(
-            f"cannot make the method {name!r}: {error}; write pkg.mod:Class, with pkg installed or "
-            "on PYTHONPATH and a default for each field"
-        ) from error
-    if not isinstance(method, Method) or not is_dataclass(method):
-        raise ValueError(f"{name!r} must be a dataclass with fit(run)")
-    return method
-
-
-def group(settings: Tree, name: str) -> Tree:
-    """Takes the settings under a name out of all settings."""
-    part = settings.pop(name, {})
-    if not isinstance(part, dict):
-        raise ValueError(f"{name} has parts that can be set, as {name}.…={part}, not as a whole")
-    return part
-
-
-def augmented(split: Any, by_preset: Tree, settings: Tree) -> Any:
-    """The split with its images moved as the preset and then the settings say."""
-    if split.augmentation is None:
-        if settings:
-            raise ValueError(
-                "augmentation is for uint8 images (N, H, W, C), and this data has none"
-            )
-        return split
-    how = override(split.augmentation, by_preset, inside="augmentation.")
-    return replace(split, augmentation=override(how, settings, inside="augmentation."))
 
 
 @contextlib.contextmanager
@@ -227,11 +146,3 @@ def summary(result: records.Result, folder: Path) -> str:
         ]
         lines.append(f"refined labels: {', '.join(shown)}")
     return "\n".join([*lines, f"files: {folder}"])
-
-
-def json_or_text(text: Any) -> Any:
-    """A value whose type is not known: JSON if it reads as such."""
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError):
-        return text

@@ -1,0 +1,200 @@
+"""The table as it stands: what was measured beside what the paper says. Reads records alone."""
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from covlearn import records
+from covlearn.bench.table import FIGURES, Cell, Column, Row, Table
+
+NOTHING = "—"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation (n − 1 in its denominator; None for one) in percent."""
+
+    mean: float
+    std: float | None
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + ("" if self.std is None else f" ± {self.std:.2f}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """All trials of one row in one column."""
+
+    row: Row
+    column: Column
+    figures: dict[str, Spread]
+    """By rule; the paper's own rule is ``compared``."""
+    compared: str
+    paper: tuple[float, ...] | None
+    trials: tuple[int, ...]
+
+    @property
+    def ours(self) -> Spread | None:
+        """The figure that the paper's number is of."""
+        return self.figures.get(self.compared)
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's, in points."""
+        if self.ours is None or self.paper is None:
+            return None
+        return self.ours.mean - self.paper[0]
+
+
+def spread(values: Iterable[float]) -> Spread | None:
+    """Of accuracies between 0 and 1; None of none."""
+    percent = [100 * value for value in values]
+    if not percent:
+        return None
+    deviation = statistics.stdev(percent) if len(percent) > 1 else None
+    return Spread(statistics.fmean(percent), deviation, len(percent))
+
+
+def collect(table: Table, folder: Path) -> list[Entry]:
+    """Every row and column with the trials that are finished; the others have no figures."""
+    return [entry(table, row, column, folder) for row in table.rows for column in table.columns]
+
+
+def entry(table: Table, row: Row, column: Column, folder: Path) -> Entry:
+    """One row in one column."""
+    place = (folder / Cell(row, column, 0).path).parent
+    finished = {
+        int(path.parent.name): path.parent
+        for path in place.glob(f"*/{records.RESULT}")
+        if path.parent.name.isdecimal()
+    }
+    results = {trial: records.read_result(finished[trial]) for trial in sorted(finished)}
+    compared = table.figure_of(row)
+    figures = {}
+    for rule in dict.fromkeys([*FIGURES, compared]):
+        values = [
+            value
+            for trial, result in results.items()
+            if result is not None
+            and (value := figure_value(result, finished[trial], rule)) is not None
+        ]
+        if (found := spread(values)) is not None:
+            figures[rule] = found
+    paper = table.expected.get(row.name, {}).get(column.name)
+    return Entry(row, column, figures, compared, paper, tuple(results))
+
+
+def figure_value(result: records.Result, folder: Path, rule: str) -> float | None:
+    """A test accuracy of a run by a rule; None where the run has none by it."""
+    kind, _, number = rule.partition(":")
+    if kind != "epoch":
+        figure: records.Figure | None = getattr(result.test_accuracy, rule)
+        return None if figure is None else figure.value
+    epochs = [line for line in records.read_metrics(folder) if line["stage"] == result.final_stage]
+    at = int(number) - 1  # the paper counts epochs from one
+    return float(epochs[at]["test_accuracy"]) if at < len(epochs) else None
+
+
+def as_rows(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """One flat row an entry, for CSV and JSON; what was not run is None."""
+    rows = []
+    for each in entries:
+        flat: dict[str, Any] = {
+            "row": each.row.name,
+            "method": each.row.method,
+            "column": each.column.name,
+            "data": each.column.data,
+            "noise": each.column.noise,
+            "rate": each.column.rate,
+            "n": len(each.trials),
+            "trials": " ".join(map(str, each.trials)),
+            "compared": each.compared,
+        }
+        for rule in dict.fromkeys([*FIGURES, each.compared]):
+            found = each.figures.get(rule)
+            flat[f"{rule} mean"] = None if found is None else round(found.mean, 4)
+            deviation = None if found is None else found.std
+            flat[f"{rule} std"] = None if deviation is None else round(deviation, 4)
+        flat["paper mean"] = None if each.paper is None else each.paper[0]
+        flat["paper std"] = each.paper[1] if each.paper and len(each.paper) > 1 else None
+        flat["difference"] = None if each.difference is None else round(each.difference, 4)
+        rows.append(flat)
+    return rows
+
+
+def as_markdown(table: Table, entries: list[Entry], *, environments: Mapping[str, int]) -> str:
+    """The table for a reader: ours, the paper's, the difference."""
+    lines = [f"# {table.title}", ""]
+    lines += [
+        "Test accuracy in percent, mean ± standard deviation over n trials. Each cell: ours by the "
+        "paper's rule (n), the paper's, and the difference in points. — was not run.",
+        "",
+    ]
+    lines += _grid(table, entries, compared_text)
+    shown = [rule for rule in FIGURES if any(rule in each.figures for each in entries)]
+    for rule in shown:
+        lines += ["", f"## Ours, {rule.replace('_', ' ')} epoch" if rule != "mean_of_last_ten"
+                  else "## Ours, mean of the last ten epochs", ""]  # fmt: skip
+        lines += _grid(table, entries, lambda each, rule=rule: plain_text(each, rule))
+    if environments:
+        lines += ["", "## Where", ""]
+        lines += [f"- {text}: {count} runs" for text, count in environments.items()]
+    return "\n".join(lines) + "\n"
+
+
+def compared_text(each: Entry) -> str:
+    """Ours, the paper's and the difference."""
+    paper = NOTHING
+    if each.paper is not None:
+        paper = f"{each.paper[0]:.2f}" + (f" ± {each.paper[1]:.2f}" if len(each.paper) > 1 else "")
+    if each.ours is None:
+        return f"{NOTHING} (paper {paper})"
+    gap = "" if each.difference is None else f", {each.difference:+.2f}"
+    return f"**{each.ours}** ({each.ours.n}) (paper {paper}{gap})"
+
+
+def plain_text(each: Entry, rule: str) -> str:
+    """One figure with its n, or —."""
+    found = each.figures.get(rule)
+    return NOTHING if found is None else f"{found} ({found.n})"
+
+
+def environments_of(entries: Iterable[Entry], folder: Path) -> dict[str, int]:
+    """The machines and versions that the finished runs were made on, with how many runs each."""
+    seen: dict[str, int] = {}
+    places = {Cell(each.row, each.column, trial).path for each in entries for trial in each.trials}
+    for place in sorted(places):
+        there = records.read(folder / place).environment
+        device = there.get("gpu") or there.get("processor") or "unknown"
+        text = f"{device}, torch {there.get('torch')}, commit {there.get('commit') or 'unknown'}"
+        seen[text] = seen.get(text, 0) + 1
+    return seen
+
+
+def write_summary(table: Table, folder: Path) -> list[Entry]:
+    """table.md, table.csv and table.json in the folder, from the records that are there."""
+    entries = collect(table, folder)
+    environments = environments_of(entries, folder)
+    rows = as_rows(entries)
+    text = as_markdown(table, entries, environments=environments)
+    records.write_bytes(folder / "table.md", text.encode())
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: ["" if row.get(name) is None else row[name] for row in rows] for name in names}
+    records.write_table(folder / "table.csv", columns)
+    whole = {"title": table.title, "environments": environments, "cells": rows}
+    records.write_bytes(folder / "table.json", (json.dumps(whole, indent=2) + "\n").encode())
+    return entries
+
+
+def _grid(table: Table, entries: list[Entry], text: Any) -> list[str]:
+    by_place = {(each.row.name, each.column.name): each for each in entries}
+    head = ["method", *(column.name for column in table.columns)]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for row in table.rows:
+        cells = [text(by_place[row.name, column.name]) for column in table.columns]
+        lines.append(f"| {' | '.join([row.title or row.name, *cells])} |")
+    return lines

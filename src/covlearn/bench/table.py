@@ -1,0 +1,199 @@
+"""What a table consists of, as its TOML file says it. Nothing here imports torch."""
+
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from covlearn.config import nearest, typed
+
+FIGURES = ("best", "last", "mean_of_last_ten", "selected")
+KEYS = ("row", "method", "column", "data", "noise", "rate")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method with settings of its own."""
+
+    name: str
+    method: str
+    title: str | None = None
+    preset: str | None = None
+    """Where the method's settings come from, if not from the table's preset."""
+    settings: tuple[str, ...] = ()
+    figure: str | None = None
+    """What is set beside the paper's number where it is not the table's: see ``Table.figure``."""
+    same_runs_as: str | None = None
+    """Another row whose runs this one reads, for another figure of the same training."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """Data with noise on its labels."""
+
+    name: str
+    data: str
+    noise: str = "none"
+    rate: float | None = None
+    published: str | None = None
+    """The name of the label file that the authors published: the noise of trial 0."""
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows × columns × trials. Trial t has its own noise, weights and order, all by seed t."""
+
+    title: str
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    preset: str = "published"
+    trials: int = 5
+    figure: str = "best"
+    """best, last, mean_of_last_ten, selected or ``epoch:N``: the rule of the paper's number."""
+    net: str | None = None
+    settings: tuple[str, ...] = ()
+    expected: dict[str, dict[str, tuple[float, ...]]] = field(default_factory=dict)
+    """By row and column, the paper's mean and, where it has one, its standard deviation."""
+
+    def __post_init__(self) -> None:
+        rows, columns = names_of(self.rows, "row"), names_of(self.columns, "column")
+        for row in self.rows:
+            if row.same_runs_as is not None:
+                _known("same_runs_as", row.same_runs_as, rows)
+        for figure in (self.figure, *(row.figure for row in self.rows if row.figure is not None)):
+            check_figure(figure)
+        for row_name, cells in self.expected.items():
+            _known("expected", row_name, rows)
+            for column_name, numbers in cells.items():
+                _known(f"expected.{row_name}", column_name, columns)
+                if len(numbers) not in (1, 2):
+                    raise ValueError(
+                        f"expected.{row_name}.{column_name} must be a mean and perhaps a standard "
+                        f"deviation, got {len(numbers)} numbers"
+                    )
+        if self.trials < 1:
+            raise ValueError(f"trials must be positive, got {self.trials}")
+
+    def figure_of(self, row: Row) -> str:
+        """The rule behind the paper's number in a row."""
+        return row.figure or self.figure
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One trial of one row in one column."""
+
+    row: Row
+    column: Column
+    trial: int
+
+    @property
+    def path(self) -> str:
+        """Its place below the table's folder."""
+        return f"{self.column.name}/{self.row.same_runs_as or self.row.name}/{self.trial}"
+
+    def matches(self, wanted: dict[str, str]) -> bool:
+        """Whether all that is wanted is so of this cell."""
+        found = {
+            "row": self.row.name,
+            "method": self.row.method,
+            "column": self.column.name,
+            "data": self.column.data,
+            "noise": self.column.noise,
+            "rate": "none" if self.column.rate is None else f"{self.column.rate:g}",
+        }
+        return all(
+            found[key] == (f"{float(value):g}" if key == "rate" else value)
+            for key, value in wanted.items()
+        )
+
+
+def read_table(path: Path) -> Table:
+    """The table in a TOML file, all of it checked."""
+    try:
+        with path.open("rb") as file:
+            content = tomllib.load(file)
+    except FileNotFoundError:
+        raise ValueError(f"there is no table {path}; check the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be TOML: {error}") from error
+    try:
+        return typed(Table, content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def with_data(table: Table, data: str | None) -> Table:
+    """The table with other data in every column, if any is named."""
+    if data is None:
+        return table
+    columns = tuple(replace(column, data=data) for column in table.columns)
+    return replace(table, columns=columns)
+
+
+def cells_of(table: Table, *, trials: int, only: Iterable[str] = ()) -> Iterator[Cell]:
+    """The cells that are asked for, all rows and columns of a trial before the next trial.
+
+    Each of ``only`` reads ``key=value,key=value``, all of which must hold; several are
+    alternatives.
+    """
+    wanted = [parse_only(text, table) for text in only]
+    for trial in range(trials):
+        for column in table.columns:
+            for row in table.rows:
+                cell = Cell(row, column, trial)
+                if not wanted or any(cell.matches(each) for each in wanted):
+                    yield cell
+
+
+def parse_only(text: str, table: Table) -> dict[str, str]:
+    """``method=cal,rate=0.4`` as a dict; what no cell can match is refused."""
+    wanted = {}
+    for part in text.split(","):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or key not in KEYS:
+            raise ValueError(
+                f"--only takes key=value with {', '.join(KEYS)}, got {part!r}{nearest(key, KEYS)}"
+            )
+        if key == "rate":
+            try:
+                float(value)
+            except ValueError:
+                raise ValueError(f"rate must be a number, got {value!r}") from None
+        wanted[key] = value
+    cells = [Cell(row, column, 0) for row in table.rows for column in table.columns]
+    for key, value in wanted.items():
+        if not any(cell.matches({key: value}) for cell in cells):
+            raise ValueError(f"no cell of this table has {key}={value}")
+    return wanted
+
+
+def names_of(parts: Iterable[Row] | Iterable[Column], what: str) -> list[str]:
+    """Their names, each once and fit for a folder."""
+    names: list[str] = []
+    for part in parts:
+        if part.name in names:
+            raise ValueError(f"each {what} needs a name of its own, {part.name!r} came twice")
+        pieces = part.name.split("/")
+        if not all(piece.strip(".") and piece.isprintable() for piece in pieces):
+            raise ValueError(f"the name of a {what} must serve as a folder's, got {part.name!r}")
+        names.append(part.name)
+    if not names:
+        raise ValueError(f"a table needs a {what}")
+    return names
+
+
+def check_figure(figure: str) -> None:
+    """One of the accuracies of a result, or ``epoch:N``."""
+    kind, _, number = figure.partition(":")
+    if figure not in FIGURES and not (kind == "epoch" and number.isdecimal()):
+        raise ValueError(
+            f"figure must be one of {', '.join(FIGURES)} or epoch:N, got {figure!r}"
+            f"{nearest(figure, FIGURES)}"
+        )
+
+
+def _known(what: str, name: str, names: list[str]) -> None:
+    if name not in names:
+        raise ValueError(f"{what}: there is no {name!r} in this table{nearest(name, names)}")

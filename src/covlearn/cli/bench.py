@@ -1,0 +1,141 @@
+"""``covlearn bench``."""
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from covlearn.cli.progress import progress_bars
+
+if TYPE_CHECKING:
+    from covlearn.bench.execute import Outcome
+    from covlearn.bench.summary import Entry
+    from covlearn.bench.table import Cell, Table
+
+EXAMPLE = """\
+example:
+  covlearn bench benchmarks/table1.toml --only method=cal,rate=0.4 --trials 5
+  covlearn bench benchmarks/table1.toml --trials 0      only write the table again
+
+Trial t draws its noise, weights and order with seed t; trial 0 has the noise that the authors
+published, from --published FOLDER (their IDN_*.pt) or made anew where that gives the same labels.
+What is done is not run again, what was cut off goes on, and a cell that fails stops no other.
+The table is written to table.md, table.csv and table.json in the folder, from all the runs there.
+--only takes row, method, column, data, noise or rate; given twice, either may hold.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """The command and its options."""
+    parser = commands.add_parser(
+        "bench",
+        help="run the cells of a table and set them beside the paper's",
+        description="Runs the cells of a table and sets them beside the paper's numbers.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=bench, interrupted="; the same command goes on from here")
+    add = parser.add_argument
+    add("table", type=Path, help="a TOML file, as benchmarks/table1.toml")
+    add("--only", action="append", default=[], metavar="KEY=VALUE,…", help="see below")
+    add("--trials", type=int, help="trials of each cell (default: the table's)")
+    add("--folder", type=Path, help="of the runs (default: runs/NAME of the table)")
+    add("--published", type=Path, metavar="FOLDER", help="the label files that the authors put out")
+    add("--data", metavar="PATH", help="use this data in every column, as for covlearn train")
+    add("--processes", type=int, default=1, help="cells at a time (default: 1)")
+    add("--set", nargs="+", action="extend", default=[], metavar="PATH=VALUE", help="as in train")
+    add(
+        "--keep-models", action="store_true", help="keep weights and label tables, not records only"
+    )
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
+    add("--json", action="store_true", help="print the table as JSON")
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Runs what is asked for, and writes the table; 1 if a cell failed."""
+    from covlearn.bench.execute import check_jobs, run_cells  # noqa: PLC0415
+    from covlearn.bench.summary import as_rows, write_summary  # noqa: PLC0415
+    from covlearn.bench.table import cells_of, read_table, with_data  # noqa: PLC0415
+    from covlearn.cli.train import process_group  # noqa: PLC0415
+
+    table = with_data(read_table(args.table), args.data)
+    trials = table.trials if args.trials is None else args.trials
+    if trials < 0 or args.processes < 1:
+        raise ValueError(
+            f"expected --trials ≥ 0 and --processes ≥ 1, got {trials} and {args.processes}"
+        )
+    cells = list(cells_of(table, trials=trials, only=args.only))
+    check_jobs(table, cells, settings=args.set)
+    folder = args.folder or Path("runs") / args.table.stem
+    failures: list[Outcome] = []
+    side_by_side = args.processes > 1  # then nobody hears of single epochs
+    follow = contextlib.nullcontext() if side_by_side else progress_bars()
+    with process_group(args.device) as device, follow as progress:
+        outcomes = run_cells(
+            table,
+            cells,
+            folder,
+            device=device,
+            published=args.published,
+            settings=args.set,
+            processes=args.processes,
+            keep_models=args.keep_models,
+            progress=None if progress is None else named(progress),
+        )
+        for number, outcome in enumerate(outcomes, start=1):
+            write_summary(table, folder)
+            say(outcome, number, len({cell.path for cell in cells}))
+            if outcome.error is not None:
+                failures.append(outcome)
+    entries = write_summary(table, folder)
+    if args.json:
+        print(json.dumps(as_rows(entries)))
+    else:
+        show(table, entries, folder)
+    return 1 if failures else 0
+
+
+def named(progress: Any) -> Any:
+    """The follower of a cell, whose stages carry the cell's name."""
+
+    def of(cell: "Cell") -> Any:
+        return lambda stage, epochs, history: progress(f"{cell.path} {stage}", epochs, history)
+
+    return of
+
+
+def say(outcome: "Outcome", number: int, total: int) -> None:
+    """One line a finished cell, on standard error."""
+    if outcome.result is None:
+        text = outcome.error or "no result"
+    else:
+        best, last = outcome.result.test_accuracy.best, outcome.result.test_accuracy.last
+        text = "no epochs"
+        if best is not None and last is not None:
+            text = f"best {best.value:.2%}, last {last.value:.2%}, {outcome.result.seconds:.0f} s"
+    print(f"[{number}/{total}] {outcome.cell.path}: {text}", file=sys.stderr)
+
+
+def show(table: "Table", entries: "Sequence[Entry]", folder: Path) -> None:
+    """The table on standard output."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table as Shown  # noqa: PLC0415
+
+    from covlearn.bench.summary import compared_text  # noqa: PLC0415
+
+    grid = Shown("method", *(column.name for column in table.columns), title=table.title)
+    by_place = {(each.row.name, each.column.name): each for each in entries}
+    for row in table.rows:
+        cells = [
+            compared_text(by_place[row.name, column.name])
+            .replace("**", "")
+            .replace(" (paper", "\n(paper")
+            for column in table.columns
+        ]
+        grid.add_row(row.title or row.name, *cells)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(grid)
+    console.print(f"ours (n) over the paper's and the difference; files: {folder}", markup=False)

@@ -1,0 +1,145 @@
+"""One run in words: what ``covlearn train`` is told, and what a cell of a table is."""
+
+import json
+import pkgutil
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from covlearn.config import Tree, nearest, override, parse_settings
+from covlearn.data import Split
+from covlearn.data.sources import Source, load_data, with_noise
+from covlearn.engine import Machine
+from covlearn.evaluation import Progress
+from covlearn.methods import METHODS, Method, presets
+from covlearn.records import Result
+from covlearn.run import fit_and_evaluate
+
+
+@dataclass(frozen=True)
+class Job:
+    """Data, noise and method by name, with what is set otherwise than the preset has it.
+
+    ``settings`` are ``path=value`` of the method's fields, of ``net.…``, ``machine.…`` and
+    ``augmentation.…``; ``net`` and ``holdout`` are the preset's if they are None. ``seed`` is that
+    of noise, weights and order.
+    """
+
+    data: str
+    method: str
+    noise: str = "none"
+    preset: str | None = None
+    seed: int = 0
+    net: str | None = None
+    holdout: float | None = None
+    settings: tuple[str, ...] = ()
+
+
+def run_job(
+    job: Job,
+    folder: Path,
+    *,
+    device: str,
+    resume: bool = False,
+    progress: Progress | None = None,
+    source: Source | None = None,
+) -> Result:
+    """Trains, evaluates and records a job; ``source`` is its data where that is loaded already."""
+    method, others = settled(job)
+    protocol, name = presets.Protocol(), None
+    if job.preset is not None:
+        kind = presets.data_kind(job.data)
+        protocol, name = presets.protocol(job.preset, kind), f"{job.preset}/{kind}"
+    machine = make_machine(device, others["machine"])
+    whole = load_data(job.data) if source is None else source
+    noisy, card = with_noise(whole, job.noise, seed=job.seed)
+    return fit_and_evaluate(
+        method,
+        augmented(noisy.train, protocol.augmentation, others["augmentation"]),
+        test=noisy.test,
+        clean=noisy.clean,
+        noise_card=card,
+        folder=folder,
+        machine=machine,
+        seed=job.seed,
+        net=job.net or protocol.net,
+        net_options={name: json_or_text(text) for name, text in others["net"].items()},
+        data_name=noisy.name,
+        preset=name,
+        holdout=protocol.holdout if job.holdout is None else job.holdout,
+        resume=resume,
+        progress=progress,
+    )
+
+
+def settled(job: Job) -> tuple[Method, dict[str, Tree]]:
+    """The job's method with every setting, and the settings that are not the method's."""
+    settings = parse_settings(job.settings)
+    method = make_method(job.method)
+    if job.preset is not None:
+        method = presets.preset(job.preset, job.method, presets.data_kind(job.data))
+    # A field of the method goes before what else can be set under its name.
+    own = {field.name for field in fields(method)}  # type: ignore[arg-type]
+    others = {
+        name: _group(settings, name) if name not in own else {}
+        for name in ("net", "machine", "augmentation")
+    }
+    return override(method, settings), others
+
+
+def make_method(name: str) -> Method:
+    """A method with its defaults, by name or from ``pkg.mod:Class``."""
+    if name in METHODS:
+        return METHODS[name]()
+    if ":" not in name:
+        raise ValueError(
+            f"method must be one of {', '.join(METHODS)} or pkg.mod:Class, got {name!r}"
+            f"{nearest(name, METHODS)}"
+        )
+    try:
+        method = pkgutil.resolve_name(name)()
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"cannot make the method {name!r}: {error}; write pkg.mod:Class, with pkg installed or "
+            "on PYTHONPATH and a default for each field"
+        ) from error
+    if not isinstance(method, Method) or not is_dataclass(method):
+        raise ValueError(f"{name!r} must be a dataclass with fit(run)")
+    return method
+
+
+def make_machine(device: str, settings: Tree) -> Machine:
+    """Where and how it is computed; a GPU takes bfloat16 unless told otherwise."""
+    if "device" in settings:
+        raise ValueError("machine.device is not a setting, choose it with --device")
+    on_gpu = device.startswith("cuda")
+    machine = Machine(device=device, precision="bfloat16" if on_gpu else "float32")
+    return override(machine, settings, inside="machine.")
+
+
+def augmented(split: Split, by_preset: Tree, settings: Tree) -> Split:
+    """The split with its images moved as the preset and then the settings say."""
+    if split.augmentation is None:
+        if settings:
+            raise ValueError(
+                "augmentation is for uint8 images (N, H, W, C), and this data has none"
+            )
+        return split
+    how = override(split.augmentation, by_preset, inside="augmentation.")
+    return replace(split, augmentation=override(how, settings, inside="augmentation."))
+
+
+def json_or_text(text: Any) -> Any:
+    """A value whose type is not known: JSON if it reads as such."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return text
+
+
+def _group(settings: Tree, name: str) -> Tree:
+    """Takes the settings under a name out of all settings."""
+    part = settings.pop(name, {})
+    if not isinstance(part, dict):
+        raise ValueError(f"{name} has parts that can be set, as {name}.…={part}, not as a whole")
+    return part
