@@ -25,6 +25,7 @@ FILES = [
     "labels.csv",
     "metrics.jsonl",
     "model.safetensors",
+    "refinement.json",
     "result.json",
 ]
 
@@ -68,4 +69,5 @@ def assert_same_run(folder: Path, other: Path) -> None:
     ours, theirs = records.read(folder), records.read(other)
     assert without_seconds(plain(ours.result)) == without_seconds(plain(theirs.result))
     assert without_seconds(ours.metrics) == without_seconds(theirs.metrics)
-    assert sorted(os.listdir(folder)) == FILES
+    assert sorted(os.listdir(folder)) == sorted(os.listdir(other))
+    assert set(os.listdir(folder)) <= set(FILES)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from covlearn import cli, records
 from covlearn.bench import execute
@@ -271,6 +272,21 @@ def test_a_summary_of_nothing_has_dashes_alone(small: Path, tmp_path: Path) -> N
     assert all(each.ours is None and each.difference is None for each in entries)
     text = (tmp_path / "empty" / "table.md").read_text()
     assert "**" not in text
+
+
+def test_pictures_are_drawn_of_what_was_run(small: Path, tmp_path: Path) -> None:
+    text = small.read_text().replace('method = "gce"', 'method = "cal"')
+    small.write_text(text.replace('["plan.lr=0.01"]', '["plan.lr=0.01", "sieve_plan.epochs=2"]'))
+    assert command(small, "--trials", "1", "--figures", str(tmp_path / "pictures")) == 0
+    drawn = {path.name: path for path in (tmp_path / "pictures").iterdir()}
+    expected = ["accuracy_by_rate.png"]
+    for column in ("data_0.2", "data_0.4"):
+        curves = ("test_accuracy", "memorisation", "gce_scores", "gce_transition")
+        expected += [f"{column}_{name}.png" for name in curves]
+    assert sorted(drawn) == sorted(expected)
+    for path in drawn.values():
+        pixels = np.asarray(Image.open(path).convert("L"))
+        assert pixels.std() > 5, f"{path.name} is blank"
 
 
 # ---- The paper's tables ----------------------------------------------------------------------

@@ -109,6 +109,24 @@ def test_the_table_has_a_line_for_each_example_that_was_trained_on(finished: Pat
         assert (refined[n] == noisy[n]) or score > METHOD.lower
 
 
+def test_the_spread_of_the_scores_and_t_are_kept(finished: Path) -> None:
+    table = records.read(finished).labels
+    assert table is not None
+    kept = json.loads((finished / records.REFINEMENT).read_text())
+    given, clean, suggested = (np.array(table[name]) for name in ("given", "clean", "suggested"))
+    groups = {"all": given >= 0, "right": given == clean, "wrong": given != clean}
+    edges = np.array(kept["score_edges"])
+    for name, group in groups.items():
+        assert sum(kept["scores"][name]) == group.sum()
+    middle = np.array(table["score"])[groups["wrong"]]
+    below = sum(kept["scores"]["wrong"][: len(edges) // 2])
+    assert below == (middle < edges[len(edges) // 2]).sum()
+    for name, true in (("estimated", suggested), ("true", clean)):
+        for i in range(3):
+            row = [float(((true == i) & (given == j)).sum() / (true == i).sum()) for j in range(3)]
+            assert kept["transition"][name][i] == pytest.approx(row, abs=1e-4)
+
+
 def test_what_is_unknown_is_null(tmp_path: Path) -> None:
     fit(tmp_path, CE(PLAN), clean=None, noise_card=None, holdout=0.0)
     record = records.read(tmp_path)

@@ -23,8 +23,10 @@ from covlearn.engine import Machine, Record, predict
 from covlearn.ledger import Ledger
 from covlearn.metrics import accuracy, accuracy_of, label_quality, memorisation
 from covlearn.records import Figure, Stage
+from covlearn.transition import count_transition
 
 EVALUATION_BATCH = 1024
+SCORE_BINS = 80
 
 Progress = Callable[[str, int, list[Record]], None]
 """Told of a stage, its number of epochs and its records so far, after each epoch."""
@@ -116,6 +118,39 @@ class Evaluator:
             "changed": int((refined != self.noisy).sum()) / len(refined),
             "dropped": int((refined < 0).sum()),
             "quality": plain(quality),
+        }
+
+    def refinement(self, kept: Kept | None) -> dict[str, Any] | None:
+        """How the scores are spread and what T̂ is, for right and wrong labels where they are known.
+
+        T̂ is counted on D̂, the true T on the clean labels; rows are true classes.
+        """
+        if kept is None:
+            return None
+        refined, score, reason = kept
+        finite = score[score.isfinite()].float()
+        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+        edges = torch.linspace(low, max(high, low + 1e-6), SCORE_BINS + 1)
+        groups = {"all": torch.ones_like(self.noisy, dtype=torch.bool)}
+        if self.clean is not None:
+            groups |= {"right": self.noisy == self.clean, "wrong": self.noisy != self.clean}
+        labels = {"estimated": refined} | ({} if self.clean is None else {"true": self.clean})
+        return {
+            "reason": reason,
+            "score_edges": [round(edge, 4) for edge in edges.tolist()],
+            "scores": {
+                name: torch.histogram(score[group].float(), edges).hist.int().tolist()
+                for name, group in groups.items()
+            },
+            "transition": {
+                name: [
+                    [round(value, 4) for value in row]
+                    for row in count_transition(
+                        label, self.noisy, num_classes=self.num_classes, empty_class="identity"
+                    ).tolist()
+                ]
+                for name, label in labels.items()
+            },
         }
 
 

@@ -5,6 +5,7 @@ environment.json   what it ran on
 metrics.jsonl      one line an epoch, with its stage
 result.json        the figures, each with the rule that chose it; its presence means finished
 labels.csv         one line a training example: given and suggested label, score, last pass
+refinement.json    how the scores of D̂ are spread, and T̂, for methods that make a D̂
 model.safetensors  the network that the method returned
 stages/            checkpoints, until the run is finished
 
@@ -32,6 +33,7 @@ CONFIG, ENVIRONMENT, METRICS, RESULT = (
     "result.json",
 )
 LABELS, MODEL, STAGES = "labels.csv", "model.safetensors", "stages"
+REFINEMENT = "refinement.json"
 PARTIAL = ".partial"  # how the name of a file that is being written ends
 LISTED = 5  # differences that a message names
 

@@ -134,6 +134,8 @@ def fit_and_evaluate(
         records.write_metrics(folder, run.history)
         table = example_table(run.split.y, run.refined, run.last_ledger, evaluator.clean)
         records.write_table(folder / records.LABELS, {"idx": kept.tolist(), **table})
+        if (refinement := evaluator.refinement(run.refined)) is not None:
+            records.write_json(folder / records.REFINEMENT, refinement)
         records.write_bytes(folder / records.MODEL, model_bytes(model))
         records.write_json(folder / records.RESULT, result)
         # What it would be resumed from has no use any more, and is several times the model's size.

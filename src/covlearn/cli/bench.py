@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 example:
   covlearn bench benchmarks/table1.toml --only method=cal,rate=0.4 --trials 5
-  covlearn bench benchmarks/table1.toml --trials 0      only write the table again
+  covlearn bench benchmarks/table1.toml --trials 0 --figures pictures
+    runs nothing, and writes the table and pictures of what is there
 
 Trial t draws its noise, weights and order with seed t; trial 0 has the noise that the authors
 published, from --published FOLDER (their IDN_*.pt) or made anew where that gives the same labels.
@@ -50,6 +51,7 @@ def add_parser(commands: Any) -> None:
     add(
         "--keep-models", action="store_true", help="keep weights and label tables, not records only"
     )
+    add("--figures", type=Path, metavar="FOLDER", help="draw pictures of the runs there")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
     add("--json", action="store_true", help="print the table as JSON")
 
@@ -91,6 +93,10 @@ def bench(args: argparse.Namespace) -> int:
             if outcome.error is not None:
                 failures.append(outcome)
     entries = write_summary(table, folder)
+    if args.figures is not None:
+        from covlearn.bench.figures import draw  # noqa: PLC0415
+
+        draw(table, folder, args.figures)
     if args.json:
         print(json.dumps(as_rows(entries)))
     else:
