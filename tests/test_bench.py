@@ -1,6 +1,7 @@
 """Tables: what a TOML file says, which cells are run, and what is made of their records."""
 
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from covlearn import cli, records
+from covlearn import cli, engine, records
 from covlearn.bench import execute
 from covlearn.bench.execute import check_jobs, job_of, run_cells
 from covlearn.bench.summary import collect, write_summary
@@ -172,6 +173,45 @@ def test_a_table_that_was_cut_off_goes_on(
     monkeypatch.setattr(execute, "run_job", interrupted)
     assert command(small, "--only", "row=gce") == 130
     assert "interrupted; the same command goes on from here" in capsys.readouterr().err
+
+
+def test_rows_with_a_stage_in_common_train_it_once(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = small.read_text().replace('method = "ce"\ntitle = "CE"', 'method = "cal"')
+    text = text.replace('method = "gce"', 'method = "cal"').replace("plan.lr=0.01", "relabel=true")
+    small.write_text(text.replace('"plan.epochs=3"', '"plan.epochs=3", "sieve_plan.epochs=2"'))
+    table = read_table(small)
+    stages: list[str] = []
+    epochs = engine._eager_epoch
+
+    def counted(*given: Any) -> float:
+        stages.append(type(given[0].objective).__name__)
+        return epochs(*given)
+
+    monkeypatch.setattr(engine, "_eager_epoch", counted)
+    cells = list(cells_of(table, trials=1, only=["row=ce,rate=0.2", "row=gce,rate=0.2"]))
+    outcomes = list(run_cells(table, cells, tmp_path / "both", device="cpu", keep_models=True))
+    assert stages.count("Confident") == 2, "the sieve's two epochs, once"
+    assert not (tmp_path / "both" / "data" / "0.2" / execute.SHARED).exists()
+    assert len(outcomes) == 2
+    alone = list(run_cells(table, cells[1:], tmp_path / "alone", device="cpu", keep_models=True))
+    assert alone[0].error is None
+    assert_same_run(tmp_path / "both" / cells[1].path, tmp_path / "alone" / cells[1].path)
+    # Another sieve is another stage.
+    stages.clear()
+    list(run_cells(table, cells, tmp_path / "more", device="cpu", settings=["sieve_beta.value=1"]))
+    assert stages.count("Confident") == 2
+    stages.clear()
+    table = read_table(small)
+    other = dataclasses.replace(
+        table.rows[-1],
+        settings=(*table.rows[-1].settings, "sieve_beta.value=1", "sieve_beta.start=0"),
+    )
+    table = dataclasses.replace(table, rows=(*table.rows[:-1], other))
+    cells = list(cells_of(table, trials=1, only=["row=ce,rate=0.2", "row=gce,rate=0.2"]))
+    list(run_cells(table, cells, tmp_path / "two", device="cpu"))
+    assert stages.count("Confident") == 4, "sieves that differ are both trained"
 
 
 def test_cells_side_by_side_are_those_in_turn(small: Path, tmp_path: Path) -> None:

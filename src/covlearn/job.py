@@ -43,6 +43,7 @@ def run_job(
     resume: bool = False,
     progress: Progress | None = None,
     source: Source | None = None,
+    shared_stages: Path | None = None,
 ) -> Result:
     """Trains, evaluates and records a job; ``source`` is its data where that is loaded already."""
     method, others = settled(job)
@@ -69,6 +70,7 @@ def run_job(
         holdout=protocol.holdout if job.holdout is None else job.holdout,
         resume=resume,
         progress=progress,
+        shared_stages=shared_stages,
     )
 
 

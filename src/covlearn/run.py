@@ -64,6 +64,7 @@ def fit_and_evaluate(
     resume: bool = False,
     progress: Progress | None = None,
     checkpoint_seconds: float = 30.0,
+    shared_stages: Path | None = None,
 ) -> Result:
     """Trains on the noisy labels of ``split``, evaluates each epoch, and records it in ``folder``.
 
@@ -71,7 +72,8 @@ def fit_and_evaluate(
     reaches the evaluator. ``holdout`` is the share of the examples that leave training, so that
     their noisy labels can choose an epoch. ``preset`` names where the method's settings came from,
     for the record. A finished folder of the same configuration is read back; an unfinished one is
-    continued with ``resume``, and ends with the same figures and bits.
+    continued with ``resume``, and ends with the same figures and bits. Runs that are given the same
+    folder of ``shared_stages`` train a stage that they have in common only once.
     """
     folder = Path(folder)
     if clean is not None:
@@ -86,6 +88,7 @@ def fit_and_evaluate(
         seed=seed,
         folder=folder,
         checkpoint_seconds=checkpoint_seconds,
+        shared_stages=shared_stages,
     )
     run.net("check")  # what is wrong with a net is said before there is a folder
     config = {
@@ -161,6 +164,7 @@ class LocalRun:
     after_epoch: AfterEpoch | None = None
     follow: Progress | None = None
     checkpoint_seconds: float = 30.0
+    shared_stages: Path | None = None
     history: dict[str, list[Record]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     refined: tuple[Tensor, Tensor, str] | None = None
@@ -206,7 +210,7 @@ class LocalRun:
         )
         ledger = Ledger(len(split), data.device)
         evaluate = self.after_epoch
-        checkpoint = self.checkpoint(stage, plan, data, objective)
+        checkpoint = self.checkpoint(stage, plan, data, objective, model)
         try:
             self.history[stage] = train(
                 model,
@@ -229,6 +233,8 @@ class LocalRun:
                 kept = "" if checkpoint is None else checkpoint.kept()
                 raise ValueError(f"stage {stage}: {error}{kept}") from error
             raise
+        if checkpoint is not None and self.history[stage]:
+            checkpoint.share()
         if self.history[stage]:
             self.last_ledger = ledger
         return ledger
@@ -261,7 +267,7 @@ class LocalRun:
         )
 
     def checkpoint(
-        self, stage: str, plan: Plan, data: Resident, objective: Objective
+        self, stage: str, plan: Plan, data: Resident, objective: Objective, model: nn.Module
     ) -> "FollowedCheckpoint | None":
         """Where a stage is kept, under a name for everything that decides what it computes."""
         if self.folder is None:
@@ -277,7 +283,8 @@ class LocalRun:
                 "augmentation": plain(data.augmentation),
                 "mixup": data.mixup,
                 "balanced_batches": data.balanced_batches,
-                "objective": type(objective).__name__,
+                "objective": identity_of(objective),
+                "network": digest_of(model),
                 "precision": self.machine.precision,
             }
         )
@@ -287,6 +294,9 @@ class LocalRun:
             identity,
             seconds_between=self.checkpoint_seconds,
             follow=None if follow is None else partial(follow, stage, plan.epochs),
+            shared=None
+            if self.shared_stages is None
+            else self.shared_stages / f"{stage}-{identity[:16]}.pt",
         )
 
 
@@ -300,16 +310,25 @@ class FollowedCheckpoint(Checkpoint):
         *,
         seconds_between: float,
         follow: Callable[[list[Record]], None] | None,
+        shared: Path | None = None,
     ) -> None:
         super().__init__(path, identity, seconds_between=seconds_between)
         self.follow = follow
+        self.shared = shared
         self.loaded = False
 
     def load(self) -> dict[str, Any] | None:
-        """The state that was saved last, or None if there is none."""
+        """The state that was saved last, by this run or one that shares the stage, or None."""
+        if self.shared is not None and self.shared.exists() and not self.path.exists():
+            records.write_bytes(self.path, self.shared.read_bytes())
         state = super().load()
         self.loaded = True
         return state
+
+    def share(self) -> None:
+        """Lets others have the stage, now that it is finished."""
+        if self.shared is not None and not self.shared.exists() and distributed.process() == 0:
+            records.write_bytes(self.shared, self.path.read_bytes())
 
     def kept(self) -> str:
         """Words for what remains when training fails; nothing where the file itself is at fault."""
@@ -381,6 +400,34 @@ def method_name(method: Method) -> str:
     kind = type(method)
     own = f"{kind.__module__}:{kind.__qualname__}"
     return next((name for name, known in METHODS.items() if known is kind), own)
+
+
+def identity_of(objective: Objective) -> dict[str, Any]:
+    """What an objective minimises: its class, its settings and the tensors it starts with."""
+    settings = {}
+    for name, value in vars(objective).items():
+        with contextlib.suppress(ValueError):  # what JSON cannot hold has no lasting name
+            if not name.startswith("_"):
+                settings[name] = plain(value)
+    parts = {name: identity_of(part) for name, part in objective.named_children()}  # type: ignore[arg-type]
+    kind = type(objective)
+    return {
+        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "settings": settings,
+        "tensors": digest_of(objective),
+        "parts": parts,
+    }
+
+
+def digest_of(module: nn.Module) -> str:
+    """A short name for all parameters and buffers of a module."""
+    return fingerprint(
+        {
+            name: digest(value.view(torch.int16) if value.dtype == torch.bfloat16 else value)
+            for name, value in module.state_dict().items()
+            if isinstance(value, Tensor)
+        }
+    )[:16]
 
 
 def digests_of_files(settings: Any) -> dict[str, str]:

@@ -17,6 +17,8 @@ from covlearn.evaluation import Progress
 from covlearn.job import Job, run_job, settled
 from covlearn.records import Result
 
+SHARED = ".stages"  # below a column's folder, while its cells are run
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -83,6 +85,7 @@ def run_cells(
             shown = None if progress is None else progress(by_path[path])
             result, error = attempt(job, folder / path, device, keep_models, shown)
             yield Outcome(by_path[path], result, error)
+        _forget_shared(cells, folder)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context, initializer=_leave_ctrl_c) as pool:
@@ -99,6 +102,7 @@ def run_cells(
             for child in multiprocessing.active_children():
                 child.terminate()  # what it had saved is there for the next time
             raise
+    _forget_shared(cells, folder)
 
 
 def attempt(
@@ -115,6 +119,8 @@ def attempt(
             resume=(folder / records.CONFIG).exists(),
             progress=progress,
             source=_loaded(job.data),
+            # Beside the rows of a column: CAL and its variants have their sieve in common.
+            shared_stages=folder.parents[1] / SHARED / folder.name,
         )
     except Exception as error:  # one cell's failure must not take the others with it
         return None, f"{type(error).__name__}: {error}"
@@ -137,6 +143,11 @@ def finished(job: Job, folder: Path) -> Result | None:
             "another --out, or delete it to run it again"
         )
     return there.result
+
+
+def _forget_shared(cells: Sequence[Cell], folder: Path) -> None:
+    for column in {cell.column.name for cell in cells}:
+        shutil.rmtree(folder / column / SHARED, ignore_errors=True)
 
 
 def _leave_ctrl_c() -> None:
