@@ -5,8 +5,6 @@ ask for it.
 """
 
 import contextlib
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -20,7 +18,6 @@ from torch import Tensor, nn
 
 import covlearn
 from covlearn import distributed, records
-from covlearn.checkpoint import Checkpoint
 from covlearn.checks import check_labels
 from covlearn.config import plain
 from covlearn.data import Batch, Resident, Split, counter
@@ -42,6 +39,14 @@ from covlearn.methods.base import view_of
 from covlearn.nets import build_net
 from covlearn.noise import NoiseCard
 from covlearn.records import Result
+from covlearn.stages import (
+    FollowedCheckpoint,
+    derived_seed,
+    digest_of,
+    digests_of_files,
+    fingerprint,
+    identity_of,
+)
 
 AfterEpoch = Callable[[str, int, nn.Module, Ledger], Record]
 
@@ -268,7 +273,7 @@ class LocalRun:
 
     def checkpoint(
         self, stage: str, plan: Plan, data: Resident, objective: Objective, model: nn.Module
-    ) -> "FollowedCheckpoint | None":
+    ) -> FollowedCheckpoint | None:
         """Where a stage is kept, under a name for everything that decides what it computes."""
         if self.folder is None:
             return None
@@ -298,52 +303,6 @@ class LocalRun:
             if self.shared_stages is None
             else self.shared_stages / f"{stage}-{identity[:16]}.pt",
         )
-
-
-class FollowedCheckpoint(Checkpoint):
-    """A checkpoint that shows the records so far to a follower; only the first process writes."""
-
-    def __init__(
-        self,
-        path: Path,
-        identity: str,
-        *,
-        seconds_between: float,
-        follow: Callable[[list[Record]], None] | None,
-        shared: Path | None = None,
-    ) -> None:
-        super().__init__(path, identity, seconds_between=seconds_between)
-        self.follow = follow
-        self.shared = shared
-        self.loaded = False
-
-    def load(self) -> dict[str, Any] | None:
-        """The state that was saved last, by this run or one that shares the stage, or None."""
-        if self.shared is not None and self.shared.exists() and not self.path.exists():
-            records.write_bytes(self.path, self.shared.read_bytes())
-        state = super().load()
-        self.loaded = True
-        return state
-
-    def share(self) -> None:
-        """Lets others have the stage, now that it is finished."""
-        if self.shared is not None and not self.shared.exists() and distributed.process() == 0:
-            records.write_bytes(self.shared, self.path.read_bytes())
-
-    def kept(self) -> str:
-        """Words for what remains when training fails; nothing where the file itself is at fault."""
-        return f"; {self.path} is kept" if self.loaded and self.path.exists() else ""
-
-    def save(self, state: dict[str, Any], *, now: bool = False) -> None:
-        """Called after each epoch."""
-        try:
-            if self.follow is not None:
-                self.follow(state["history"])
-        except KeyboardInterrupt:
-            super().save(state, now=True)  # between two epochs nothing need be lost
-            raise
-        if distributed.process() == 0:
-            super().save(state, now=now)
 
 
 class Kept(Objective):
@@ -400,56 +359,6 @@ def method_name(method: Method) -> str:
     kind = type(method)
     own = f"{kind.__module__}:{kind.__qualname__}"
     return next((name for name, known in METHODS.items() if known is kind), own)
-
-
-def identity_of(objective: Objective) -> dict[str, Any]:
-    """What an objective minimises: its class, its settings and the tensors it starts with."""
-    settings = {}
-    for name, value in vars(objective).items():
-        with contextlib.suppress(ValueError):  # what JSON cannot hold has no lasting name
-            if not name.startswith("_"):
-                settings[name] = plain(value)
-    parts = {name: identity_of(part) for name, part in objective.named_children()}  # type: ignore[arg-type]
-    kind = type(objective)
-    return {
-        "class": f"{kind.__module__}.{kind.__qualname__}",
-        "settings": settings,
-        "tensors": digest_of(objective),
-        "parts": parts,
-    }
-
-
-def digest_of(module: nn.Module) -> str:
-    """A short name for all parameters and buffers of a module."""
-    return fingerprint(
-        {
-            name: digest(value.view(torch.int16) if value.dtype == torch.bfloat16 else value)
-            for name, value in module.state_dict().items()
-            if isinstance(value, Tensor)
-        }
-    )[:16]
-
-
-def digests_of_files(settings: Any) -> dict[str, str]:
-    """A digest of each file that a setting names: what is in it decides what is computed."""
-    if isinstance(settings, Mapping):
-        settings = list(settings.values())
-    if isinstance(settings, list):
-        return {path: name for part in settings for path, name in digests_of_files(part).items()}
-    if not isinstance(settings, str) or not Path(settings).is_file():
-        return {}
-    with Path(settings).open("rb") as file:
-        return {settings: hashlib.file_digest(file, "sha256").hexdigest()[:16]}
-
-
-def derived_seed(seed: int, *names: str) -> int:
-    """A seed for one purpose, so that no two purposes share their randomness."""
-    return int(fingerprint([seed, *names])[:8], 16)
-
-
-def fingerprint(value: Any) -> str:
-    """A digest of a value that JSON can hold."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _check_test(split: Split, test: Split) -> None:
