@@ -64,6 +64,37 @@ def test_two_stages_and_what_is_noted() -> None:
     assert run.refined[2] == "sieve score above the threshold"
 
 
+@pytest.mark.parametrize(
+    ("changes", "stages"),
+    [
+        ({"covariance": False}, ["cal"]),
+        ({"covariance": False, "peer": False}, ["cal"]),
+        ({"covariance": False, "base": "gce"}, ["cal"]),
+        ({"covariance": False, "base": "forward"}, ["sieve", "cal"]),
+        ({"covariance": False, "relabel": True}, ["sieve", "relabel"]),
+        ({"peer": False}, ["sieve", "cal"]),
+    ],
+)
+def test_a_sieve_is_trained_only_where_its_labels_are_used(
+    changes: dict[str, Any], stages: list[str]
+) -> None:
+    run = noisy_run(60)
+    method = dataclasses.replace(WHOLE, **changes)
+    short = dataclasses.replace(method, sieve_plan=BRIEF, plan=BRIEF)
+    short.fit(run)
+    assert list(run.history) == stages
+    assert (run.refined is None) == ("sieve" not in stages)
+
+
+def test_without_both_terms_it_is_cross_entropy() -> None:
+    run, other = noisy_run(60), noisy_run(60)
+    plain = CAL(plan=BRIEF, covariance=False, peer=False).fit(run)
+    model = other.net("cal")
+    other.train("cal", model, CrossEntropy(), BRIEF)
+    for ours, theirs in zip(plain.parameters(), model.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+
+
 def test_stage_2_starts_from_a_new_network_or_from_the_sieves() -> None:
     new = fitted(TINY)
     assert torch.equal(new.calls["cal"]["start"], new.nets["cal"])

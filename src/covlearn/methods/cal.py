@@ -122,6 +122,8 @@ class CAL:
     def fit(self, run: Run) -> nn.Module:
         """The algorithm box: train the sieve, refine, train with the covariance term."""
         self.check_bounds()
+        if not self.needs_refined:
+            return self.fit_without(run)
         refined, sieve = self.build(run)
         if bool(refined.dropped.all()):
             raise ValueError("D̂ must keep some example, got none; move lower and upper together")
@@ -148,6 +150,25 @@ class CAL:
             "cal",
             model,
             self.objective(run, refined, stats, weight),
+            self.plan,
+            balanced_batches=self.balanced_batches,
+        )
+        return model
+
+    @property
+    def needs_refined(self) -> bool:
+        """Whether anything of stage 2 looks at D̂: the term, a transition matrix, or CE on D̂."""
+        return self.covariance or self.relabel or self.warm_start or self.base not in ("ce", "gce")
+
+    def fit_without(self, run: Run) -> nn.Module:
+        """Stage 2 alone, for the rows of the ablation that need no sieve."""
+        model, noisy = run.net("cal"), run.split.y.cpu()
+        same = Refined(noisy, keep=torch.ones_like(noisy).bool(), score=torch.zeros(len(noisy)))
+        stats = SecondOrder.from_labels(noisy, noisy, run.split.num_classes, empty_class="identity")
+        run.train(
+            "cal",
+            model,
+            self.objective(run, same, stats, None),
             self.plan,
             balanced_batches=self.balanced_batches,
         )
