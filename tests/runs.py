@@ -25,6 +25,7 @@ FILES = [
     "labels.csv",
     "metrics.jsonl",
     "model.safetensors",
+    "probs.npz",
     "refinement.json",
     "result.json",
 ]

@@ -139,6 +139,22 @@ def test_a_second_ctrl_c_does_not_wait(
     assert "interrupted" in capsys.readouterr().err
 
 
+def test_the_probabilities_of_one_run_can_be_the_sieve_of_another(tmp_path: Path) -> None:
+    first, second = tmp_path / "ce", tmp_path / "cal"
+    assert cli.main([*quick(tmp_path), "--out", str(first)]) == 0
+    with np.load(first / "probs.npz") as file:
+        probs, idx = file["probs"], file["idx"]
+    assert probs.shape == (40, 2)
+    assert np.allclose(probs.sum(axis=1), 1, atol=1e-6)
+    assert idx.tolist() == list(range(40))
+    run = [*quick(tmp_path, method="cal"), "--out", str(second)]
+    settings = [f"probs={first / 'probs.npz'}", "threshold=argmax"]
+    assert cli.main([*run, "--set", *settings]) == 0
+    table = records.read(second).labels
+    assert table is not None
+    assert table["suggested"] == probs.argmax(axis=1).tolist()
+
+
 def test_bad_input_that_a_method_finds_frees_the_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

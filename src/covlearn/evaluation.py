@@ -1,6 +1,7 @@
 """What is found out about a run, and how it is written down. Clean labels are known here only."""
 
 import hashlib
+import io
 import os
 import platform
 import subprocess
@@ -205,6 +206,13 @@ def model_bytes(model: nn.Module) -> bytes:
         for name, value in model.state_dict().items()
     }
     return safetensors.torch.save(state)
+
+
+def probs_bytes(logits: Tensor, idx: Tensor) -> bytes:
+    """An .npz with the probabilities (N, K) of the training examples and their positions."""
+    file = io.BytesIO()
+    np.savez(file, probs=logits.float().softmax(dim=1).cpu().numpy(), idx=idx.cpu().numpy())
+    return file.getvalue()
 
 
 def environment(machine: Machine) -> dict[str, Any]:

@@ -7,6 +7,7 @@ result.json        the figures, each with the rule that chose it; its presence m
 labels.csv         one line a training example: given and suggested label, score, last pass
 refinement.json    how the scores of D̂ are spread, and T̂, for methods that make a D̂
 model.safetensors  the network that the method returned
+probs.npz          what it says of the training examples (N, K), in evaluation mode
 stages/            checkpoints, until the run is finished
 
 Each file is written next to its place and renamed, so that a run killed at any moment leaves the
@@ -33,7 +34,7 @@ CONFIG, ENVIRONMENT, METRICS, RESULT = (
     "result.json",
 )
 LABELS, MODEL, STAGES = "labels.csv", "model.safetensors", "stages"
-REFINEMENT = "refinement.json"
+REFINEMENT, PROBS = "refinement.json", "probs.npz"
 PARTIAL = ".partial"  # how the name of a file that is being written ends
 LISTED = 5  # differences that a message names
 

@@ -32,6 +32,7 @@ from covlearn.evaluation import (
     environment,
     example_table,
     model_bytes,
+    probs_bytes,
 )
 from covlearn.ledger import Ledger
 from covlearn.methods import METHODS, Method
@@ -144,6 +145,7 @@ def fit_and_evaluate(
         records.write_table(folder / records.LABELS, {"idx": kept.tolist(), **table})
         if (refinement := evaluator.refinement(run.refined)) is not None:
             records.write_json(folder / records.REFINEMENT, refinement)
+        records.write_bytes(folder / records.PROBS, probs_bytes(run.predict(model)[0], kept))
         records.write_bytes(folder / records.MODEL, model_bytes(model))
         records.write_json(folder / records.RESULT, result)
         # What it would be resumed from has no use any more, and is several times the model's size.

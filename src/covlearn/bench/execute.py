@@ -125,7 +125,7 @@ def attempt(
     except Exception as error:  # one cell's failure must not take the others with it
         return None, f"{type(error).__name__}: {error}"
     if not keep_models:
-        for name in (records.MODEL, records.LABELS):
+        for name in (records.MODEL, records.LABELS, records.PROBS):
             (folder / name).unlink(missing_ok=True)
         shutil.rmtree(folder / records.STAGES, ignore_errors=True)
     return result, None

@@ -72,7 +72,7 @@ class CAL:
     labels: str | None = None
     """A file of N labels, −1 where dropped, that are D̂: .npy, .npz, .txt, .csv (a run's, too)."""
     probs: str | None = None
-    """A file of N×K probabilities that stand in for the sieve's: .npy or .npz."""
+    """A file of N×K probabilities that stand in for the sieve's: .npy or .npz (a run's, too)."""
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), divide_lr=True, weight_decay=5e-4)
     beta: Ramp = Ramp(1.0, start=10, end=40)
     prior_scale: float = 1.0
