@@ -239,6 +239,8 @@ def commit() -> str | None:
 
     ``COVLEARN_COMMIT`` says it where the sources were copied without their history.
     """
+    if named := os.environ.get("COVLEARN_COMMIT"):
+        return named
     source = Path(__file__).resolve()
     try:
         known = subprocess.run(
@@ -257,8 +259,8 @@ def commit() -> str | None:
             )
             return shown.stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        pass
-    return os.environ.get("COVLEARN_COMMIT")
+        pass  # no git, or sources without their history
+    return None
 
 
 def described(split: Split, test: Split, clean: Tensor | None) -> dict[str, Any]:
