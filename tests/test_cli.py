@@ -214,7 +214,7 @@ def quick(folder: Path, *, y: Any = None, method: str = "ce") -> list[str]:
         (["--method", "no.such:Thing"], "cannot make the method 'no.such:Thing': No module"),
         (["--method", "builtins:dict"], "must be a dataclass with fit"),
         (["--net", "mpl"], "unknown net 'mpl'; did you mean mlp"),
-        (["--data", "digit"], "data must be digits or .*did you mean 'digits'"),
+        (["--data", "digit"], "data must be digits, .*did you mean 'digits'"),
         (["--data", "no.npz"], "data file no.npz does not exist"),
         (["--noise", "simetric:0.2"], "noise must be one of .*did you mean 'symmetric'"),
         (["--noise", "pair"], "noise must read KIND:RATE"),
@@ -358,7 +358,7 @@ def test_the_settings_of_a_method_are_listed(capsys: pytest.CaptureFixture[str])
     assert "did you mean 'cal'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["train"], ["methods"]])
+@pytest.mark.parametrize("arguments", [[], ["train"], ["methods"], ["data"], ["data", "fetch"]])
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main([*arguments, "--help"])

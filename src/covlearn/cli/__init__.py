@@ -14,9 +14,9 @@ from typing import NoReturn
 
 import covlearn
 from covlearn import records
-from covlearn.cli import methods, train
+from covlearn.cli import data, methods, train
 
-COMMANDS = (train, methods)
+COMMANDS = (train, methods, data)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,6 +14,8 @@ from covlearn.checks import check_labels
 from covlearn.config import nearest
 from covlearn.data.augment import Augmentation
 from covlearn.data.batches import Split
+from covlearn.data.cifar import CIFAR, OFFICIAL, Cifar
+from covlearn.data.store import open_stored
 from covlearn.noise import VARIANTS, NoiseCard, NoisyLabels, instance_dependent, pair, symmetric
 
 DIGITS_TEST = 500
@@ -36,17 +38,38 @@ class Source:
 
 
 def load_data(name: str) -> Source:
-    """``"digits"``, or the path of an .npz file with x, y, x_test, y_test and perhaps clean.
+    """``"digits"``, ``"cifar10"``, ``"cifar100"``, or the path of an .npz file.
 
-    ``x`` holds uint8 images (N, H, W, C) or float features (N, …); labels are 0…K−1.
+    CIFAR must have been fetched (``covlearn data fetch``). An .npz file has x, y, x_test, y_test
+    and perhaps clean, where ``x`` holds uint8 images (N, H, W, C) or float features (N, …), and
+    labels are 0…K−1.
     """
     if name == "digits":
         return digits()
+    if name in CIFAR:
+        return from_store(CIFAR[name])
     if name.endswith(".npz"):
         return from_npz(Path(name))
+    known = ["digits", *CIFAR]
     raise ValueError(
-        f"data must be digits or the path of an .npz file, got {name!r}{nearest(name, ['digits'])}"
+        f"data must be {', '.join(known)} or the path of an .npz file, got "
+        f"{name!r}{nearest(name, known)}"
     )
+
+
+def from_store(facts: Cifar, path: Path | None = None) -> Source:
+    """CIFAR as it was fetched; images are normalised by the usual constants, and not moved.
+
+    ``-sorted`` in the source's name says that the images are not in the official order.
+    """
+    stored = open_stored(facts, path)
+    augmentation = Augmentation(mean=facts.mean, std=facts.std)
+    train, test = (
+        Split(x, y.long(), facts.num_classes, augmentation)
+        for x, y in ((stored.train_x, stored.train_y), (stored.test_x, stored.test_y))
+    )
+    name = facts.name if stored.order == OFFICIAL else f"{facts.name}-{stored.order}"
+    return Source(name, train, test, clean=train.y)
 
 
 def digits() -> Source:
