@@ -358,7 +358,9 @@ def test_the_settings_of_a_method_are_listed(capsys: pytest.CaptureFixture[str])
     assert "did you mean 'cal'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["train"], ["methods"], ["data"], ["data", "fetch"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["train"], ["methods"], ["data"], ["data", "fetch"], ["noise"]]
+)
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main([*arguments, "--help"])

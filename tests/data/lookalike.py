@@ -102,7 +102,7 @@ def package_files(images: Images, facts: Cifar) -> dict[str, bytes]:
     parts = [*np.split(images.train_x, len(facts.train_files)), images.test_x]
     for name, x in zip((*facts.train_files, facts.test_file), parts, strict=True):
         buffer = io.BytesIO()
-        Image.fromarray(x.reshape(len(x), 1024, 3)).save(buffer, "PNG", compress_level=1)
+        Image.fromarray(x.reshape(len(x), 1024, 3)).save(buffer, "PNG", compress_level=0)
         files[f"package/{name}.png"] = buffer.getvalue()
     files["package/train_lables.json"] = json.dumps(images.train_y.tolist()).encode()
     files["package/test_lables.json"] = json.dumps(images.test_y.tolist()).encode()
@@ -133,9 +133,14 @@ def write_files(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def write_archive(
-    path: Path, files: dict[str, bytes], *, mode: str = "w:gz", prefix: str = ""
+    path: Path,
+    files: dict[str, bytes],
+    *,
+    mode: str = "w:gz",
+    prefix: str = "",
+    **options: Any,
 ) -> Path:
-    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+    with tarfile.open(path, mode, **options) as archive:  # type: ignore[call-overload]
         for name, content in {"README.md": b"not needed", **files}.items():
             member = tarfile.TarInfo(prefix + name)
             member.size = len(content)

@@ -14,9 +14,9 @@ from typing import NoReturn
 
 import covlearn
 from covlearn import records
-from covlearn.cli import data, methods, train
+from covlearn.cli import data, methods, noise, train
 
-COMMANDS = (train, methods, data)
+COMMANDS = (train, methods, data, noise)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

