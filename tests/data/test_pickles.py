@@ -91,6 +91,7 @@ def called(name: bytes, arguments: bytes) -> bytes:
         (called(b"numpy\nndarray", b"K\x05\x85"), "calls something else"),
         (called(b"numpy.core.multiarray\n_reconstruct", b"cnumpy\ndtype\n\x85"), "calls something"),
         (called(b"numpy.core.multiarray\n_reconstruct", b")"), "damaged"),
+        (called(b"numpy.core.multiarray\n_reconstruct", b"K\x05\x85"), "damaged"),
         (b"\x80\x02U\x01xU\x01y\x85R.", "calls something else"),
         (b"\x80\x02ios\nsystem\n.", "instruction b'i'"),
         (b"\x80\x02(cos\nsystem\nU\x04trueo.", "names 'os.system'"),
@@ -115,6 +116,10 @@ def called(name: bytes, arguments: bytes) -> bytes:
         (GOOD.replace(b"U\x02u1", b"U\x02f8"), "something else than uint8"),
         (GOOD.replace(b"(M\x03\x00", b"(M\x04\x00"), r"shape \(4, 8\) in 24 bytes"),
         (b"\x80\x02}U\x04data" + ARRAY_BEFORE + b")" + DTYPE + b"\x89Ntbs.", "without contents"),
+        (
+            b"\x80\x02}U\x04data" + ARRAY_BEFORE + b"]" + DTYPE + b"\x89U\x00tbs.",
+            "without contents or shape",
+        ),
         (b"\x80\x02}U\x04data" + ARRAY_BEFORE + b"tbs.", "without a state"),
     ],
 )

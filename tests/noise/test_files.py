@@ -186,19 +186,37 @@ def test_nothing_in_a_file_runs(tmp_path: Path, zipped: bool) -> None:
     assert marker.exists()  # it would have
 
 
-def test_an_array_of_pointers_is_no_array(tmp_path: Path) -> None:
-    # NumPy's own reader takes these bytes for addresses, once the dtype's flags are cleared.
-    class Dtype:
-        def __reduce__(self) -> tuple[Any, ...]:
-            state = (3, "|", None, None, None, -1, -1, 0)
-            return np.dtype, ("O8", False, True), state
+class FakeArray:
+    """Pickles as an array that NumPy did not write."""
 
-    class Array:
-        def __reduce__(self) -> tuple[Any, ...]:
-            made: Any = np.zeros(1).__reduce__()
-            return made[0], made[1], (1, (30,), Dtype(), False, b"\x41" * 240)
+    def __init__(self, code: str, content: bytes) -> None:
+        self.code, self.content = code, content
 
-    path = saved(tmp_path, {"clean_label": CLEAN, "noisy_label": Array()})
+    def __reduce__(self) -> tuple[Any, ...]:
+        made: Any = np.zeros(1).__reduce__()
+        return made[0], made[1], (1, (30,), FakeDtype(self.code), False, self.content)
+
+
+class FakeDtype:
+    def __init__(self, code: str) -> None:
+        self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.dtype, (self.code, False, True), (3, "|", None, None, None, -1, -1, 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "size"),
+    [
+        # NumPy's own reader takes these bytes for addresses: the flags of the dtype are cleared.
+        ("O8", 240),
+        ("f8", 240),
+        ("i8", 16),  # fewer numbers than it says
+    ],
+)
+def test_what_is_no_array_of_integers_is_left_out(tmp_path: Path, code: str, size: int) -> None:
+    fake = FakeArray(code, b"\x41" * size)
+    path = saved(tmp_path, {"clean_label": CLEAN, "noisy_label": fake})
     with pytest.raises(ValueError, match="found clean_label"):
         read(path)
 

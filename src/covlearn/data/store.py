@@ -1,7 +1,7 @@
 """CIFAR on this machine: one file a data set, which is mapped into memory and not read twice.
 
 The file is in the safetensors format, in ``$COVLEARN_DATA`` or ``~/.cache/covlearn``. Its contents
-are checked against the data set's digests whenever it is opened: that takes a fifth of a second,
+are checked against the data set's digests whenever it is opened: that takes a fraction of a second,
 and a run on damaged data takes hours.
 """
 
