@@ -123,15 +123,15 @@ def list_noises(*, as_json: bool) -> int:
     generators.add_column("where wrong labels go", overflow="fold")
     for generator in GENERATORS.values():
         spec = f"{generator.name}:RATE" if generator.by_rate else "in Python"
-        name = generator.name if generator.by_rate else f"covlearn.noise.{generator.name}"
-        generators.add_row(spec, str(generator.version), f"{generator.what} ({name})")
+        where = "" if generator.by_rate else f" (covlearn.noise.{generator.name})"
+        generators.add_row(spec, str(generator.version), f"{generator.what}{where}")
     published = Table("file", "--noise", title="published label files")
     published.add_column("drawn again", overflow="fold")
     published.add_column("SHA-256 of its labels as bytes", overflow="fold")
     for entry in PUBLISHED.values():
         again = "bit for bit" if entry.bit_for_bit else "no, pass the file"
         again += f": {entry.note}" if entry.note else ""
-        spec = f"published:{entry.rate:g}" if entry.bit_for_bit else f"file:…/{entry.name}.pt"
+        spec = f"published:{entry.rate:g}" if entry.bit_for_bit else "file:PATH"
         published.add_row(f"{entry.name}.pt", spec, again, entry.sha256)
     people = Table("labels of people", "data", title="read from their published files")
     people.add_column("--noise", overflow="fold")

@@ -34,7 +34,7 @@ class Stored:
 def data_folder() -> Path:
     """Where data sets are kept unless another folder is named."""
     named = os.environ.get("COVLEARN_DATA")
-    return Path(named) if named else Path.home() / ".cache" / "covlearn"
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "covlearn"
 
 
 def stored_at(facts: Cifar, folder: Path | None = None) -> Path:
