@@ -387,7 +387,7 @@ def test_trial_zero_has_the_published_noise_and_others_their_own(tmp_path: Path)
     assert [job.noise for job in jobs] == [
         "published:0.4",
         f"file:{tmp_path / 'IDN_0.4_C100.pt'}",
-        "cal:0.4",
+        "as_published:0.4",
     ]
     assert [job.seed for job in jobs] == [0, 0, 3]
     assert jobs[0].settings == ("augmentation.rotate=15",)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +230,7 @@ def quick(folder: Path, *, y: Any = None, method: str = "ce") -> list[str]:
         (["--method", "no.such:Thing"], "cannot make the method 'no.such:Thing': No module"),
         (["--method", "builtins:dict"], "must be a dataclass with fit"),
         (["--net", "mpl"], "unknown net 'mpl'; did you mean mlp"),
-        (["--data", "digit"], "data must be digits or .*did you mean 'digits'"),
+        (["--data", "digit"], "data must be digits, .*did you mean 'digits'"),
         (["--data", "no.npz"], "data file no.npz does not exist"),
         (["--noise", "simetric:0.2"], "noise must be one of .*did you mean 'symmetric'"),
         (["--noise", "pair"], "noise must read KIND:RATE"),
@@ -351,16 +351,27 @@ def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "plan.epochs=100" in table
 
 
-@pytest.mark.parametrize("arguments", [["methods"], ["methods", "cal"]])
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["methods"], METHODS),
+        (["methods", "cal"], ["sieve_plan.lr_milestones"]),
+        (["data", "list"], ["digits", "cifar10", "cifar100", "clothing1m"]),
+        (["noise", "--list"], ["cal:RATE", "IDN_0.4_C100.pt", "published:0.6", "CIFAR-100N"]),
+    ],
+)
 def test_the_tables_fit_into_a_small_terminal(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    names: Iterable[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert cli.main(arguments) == 0
     text = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)  # bold and italics have no width
     assert max(cell_len(line) for line in text.splitlines()) <= 80
-    for name in METHODS if arguments == ["methods"] else ["sieve_plan.lr_milestones"]:
+    for name in names:
         assert name in text
 
 
@@ -374,7 +385,9 @@ def test_the_settings_of_a_method_are_listed(capsys: pytest.CaptureFixture[str])
     assert "did you mean 'cal'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["train"], ["methods"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["train"], ["methods"], ["data"], ["data", "fetch"], ["noise"]]
+)
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main([*arguments, "--help"])

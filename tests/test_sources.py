@@ -99,7 +99,11 @@ def test_a_bad_file_is_refused(tmp_path: Path, changes: dict[str, Any], message:
         ("missing.npz", None, "does not exist"),
         ("text.npz", b"hello", "cannot be read as an .npz file"),
         ("empty.npz", b"", "cannot be read as an .npz file"),
-        ("digit", None, "data must be digits or the path of an .npz file, got .*did you mean"),
+        (
+            "digit",
+            None,
+            "data must be digits, cifar10, cifar100 or the path of an .npz file, got .*did you mean",
+        ),
     ],
 )
 def test_unknown_data_is_refused(

@@ -87,6 +87,20 @@ def test_blocks_do_not_change_the_labels(variant: str, monkeypatch: pytest.Monke
     np.testing.assert_array_equal(generate(variant).label, whole.label)
 
 
+@pytest.mark.parametrize("variant", noise.VARIANTS)
+def test_scale_divides_the_features(variant: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, size=(300, 3, 4), dtype=np.uint8)
+    before = pixels.copy()
+    options: dict[str, Any] = {"rate": 0.4, "num_classes": 5, "variant": variant, "seed": 1}
+    y = np.arange(300) % 5
+    scaled = noise.instance_dependent(pixels, y, scale=2550.0, **options)
+    divided = noise.instance_dependent(pixels / 2550.0, y, **options)
+    np.testing.assert_array_equal(scaled.label, divided.label)
+    np.testing.assert_array_equal(pixels, before)
+    if variant != "calibrated":  # which standardises them anyway
+        assert (scaled.label != noise.instance_dependent(pixels, y, **options).label).any()
+
+
 def test_more_examples_than_one_round_of_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "DRAWS", 50)
     x, y = toy()

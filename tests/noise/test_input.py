@@ -38,6 +38,8 @@ INSTANCE: dict[str, Any] = {"rate": 0.3, "num_classes": 3, "variant": "cal", "se
         ({"variant": "zzz"}, "variant must be one of cal, ptd, simifeat, bltm, calibrated"),
         ({"std": -0.1}, "std must be finite and not negative, got -0.1"),
         ({"std": float("nan")}, "std must be finite"),
+        ({"scale": 0.0}, "scale must be finite and positive, got 0.0"),
+        ({"scale": float("nan")}, "scale must be finite"),
         ({"seed": -1}, "seed must lie in"),
         ({"seed": 2**32}, "seed must lie in"),
         ({"seed": None}, "seed must be an integer, got None"),

@@ -14,9 +14,9 @@ from typing import NoReturn
 
 import covlearn
 from covlearn import records
-from covlearn.cli import bench, methods, train
+from covlearn.cli import bench, data, methods, noise, train
 
-COMMANDS = (train, methods, bench)
+COMMANDS = (train, methods, data, noise, bench)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

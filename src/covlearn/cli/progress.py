@@ -9,6 +9,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from covlearn.data.archives import Progress as Steps
     from covlearn.evaluation import Progress as Follow
 
 
@@ -75,3 +76,37 @@ def asked_to_stop() -> Iterator[threading.Event]:
         yield stop
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def step_bars() -> Iterator["Steps"]:
+    """One bar for each thing that is done, such as a download; none outside of a terminal."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    tasks: dict[str, Any] = {}
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                for task in tasks.values():  # one thing is done after the other
+                    bars.stop_task(task)
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=total or None)
+
+        yield show
+        for task in bars.tasks:
+            bars.update(task.id, completed=task.total)

@@ -29,9 +29,13 @@ file is called so, else as small.
 --set changes a field of the method (covlearn methods NAME lists them), an option of the net
 (net.…; net.pretrained=FILE loads weights), how it is computed (machine.…; on a GPU the precision
 is bfloat16 unless it is set) or how images are moved (augmentation.…).
-Data is digits or an .npz file with x, y, x_test, y_test and, if they are known, clean labels.
-Noise is none, symmetric:RATE, pair:RATE or, instance-dependent, cal:RATE, ptd:RATE,
-simifeat:RATE, bltm:RATE, calibrated:RATE.
+Data is digits, cifar10 or cifar100 (covlearn data fetch gets them), or an .npz file with x, y,
+x_test, y_test and, if they are known, clean labels.
+Noise is none, symmetric:RATE, pair:RATE or, instance-dependent, cal:RATE, ptd:RATE, simifeat:RATE,
+bltm:RATE, calibrated:RATE; published:RATE, the paper's own labels for CIFAR; as_published:RATE, new
+ones drawn as those were; or file:PATH with
+labels of covlearn noise, of the paper's files, or of CIFAR-N as file:PATH#worse_label.
+covlearn noise --list says more.
 """
 
 
@@ -46,8 +50,10 @@ def add_parser(commands: Any) -> None:
     )
     parser.set_defaults(command=train)
     add = parser.add_argument
-    add("--data", required=True, help="digits, or the path of an .npz file")
-    add("--noise", default="none", metavar="KIND:RATE", help="noise to put on the training labels")
+    add("--data", required=True, help="digits, cifar10, cifar100, or an .npz file")
+    add(
+        "--noise", default="none", metavar="KIND:RATE", help="noise to put on the labels; see below"
+    )
     add("--method", required=True, help="a name of covlearn methods, or pkg.mod:Class")
     add("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
     add("--seed", type=int, default=0, help="of noise, weights and order (default: 0)")

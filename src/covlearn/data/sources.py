@@ -14,10 +14,21 @@ from covlearn.checks import check_labels
 from covlearn.config import nearest
 from covlearn.data.augment import Augmentation
 from covlearn.data.batches import Split
+from covlearn.data.cifar import CIFAR, OFFICIAL, Cifar
+from covlearn.data.store import open_stored
 from covlearn.noise import VARIANTS, NoiseCard, NoisyLabels, instance_dependent, pair, symmetric
+from covlearn.noise.files import labels_from_file
+from covlearn.noise.registry import (
+    Published,
+    drawn_like,
+    label_digest,
+    published_entry,
+    regenerated,
+)
 
 DIGITS_TEST = 500
-NOISES = ("none", "symmetric", "pair", *VARIANTS)
+BY_RATE = ("symmetric", "pair", *VARIANTS)
+NOISES = ("none", *BY_RATE, "published", "as_published", "file")
 NPZ_NEEDS = ("x", "y", "x_test", "y_test")
 
 
@@ -36,17 +47,38 @@ class Source:
 
 
 def load_data(name: str) -> Source:
-    """``"digits"``, or the path of an .npz file with x, y, x_test, y_test and perhaps clean.
+    """``"digits"``, ``"cifar10"``, ``"cifar100"``, or the path of an .npz file.
 
-    ``x`` holds uint8 images (N, H, W, C) or float features (N, …); labels are 0…K−1.
+    CIFAR must have been fetched (``covlearn data fetch``). An .npz file has x, y, x_test, y_test
+    and perhaps clean, where ``x`` holds uint8 images (N, H, W, C) or float features (N, …), and
+    labels are 0…K−1.
     """
     if name == "digits":
         return digits()
+    if name in CIFAR:
+        return from_store(CIFAR[name])
     if name.endswith(".npz"):
         return from_npz(Path(name))
+    known = ["digits", *CIFAR]
     raise ValueError(
-        f"data must be digits or the path of an .npz file, got {name!r}{nearest(name, ['digits'])}"
+        f"data must be {', '.join(known)} or the path of an .npz file, got "
+        f"{name!r}{nearest(name, known)}"
     )
+
+
+def from_store(facts: Cifar, path: Path | None = None) -> Source:
+    """CIFAR as it was fetched; images are normalised by the usual constants, and not moved.
+
+    ``-sorted`` in the source's name says that the images are not in the official order.
+    """
+    stored = open_stored(facts, path)
+    augmentation = Augmentation(mean=facts.mean, std=facts.std)
+    train, test = (
+        Split(x, y.long(), facts.num_classes, augmentation)
+        for x, y in ((stored.train_x, stored.train_y), (stored.test_x, stored.test_y))
+    )
+    name = facts.name if stored.order == OFFICIAL else f"{facts.name}-{stored.order}"
+    return Source(name, train, test, clean=train.y)
 
 
 def digits() -> Source:
@@ -103,28 +135,65 @@ def from_npz(path: Path) -> Source:
 def with_noise(source: Source, spec: str, *, seed: int) -> tuple[Source, NoiseCard | None]:
     """The source with noise on its training labels, which were right until now, and the card.
 
-    ``spec`` is ``none`` or KIND:RATE with symmetric, pair or a variant of instance-dependent
-    noise, which looks at the raw inputs, images in channel-height-width order.
+    ``spec`` is one of
+
+    - ``none``;
+    - KIND:RATE with symmetric, pair or a variant of instance-dependent noise, which looks at the
+      raw inputs, images in channel-height-width order;
+    - ``published:RATE``, the paper's own labels for CIFAR, drawn again; they have no seed;
+    - ``as_published:RATE``, new labels for CIFAR, drawn as those were;
+    - ``file:PATH`` or ``file:PATH#NAME``, labels out of a file (`covlearn.noise.files`).
     """
-    kind, _, rate_text = spec.partition(":")
+    labels = noisy_labels(source, spec, seed=seed)
+    if labels is None:
+        return source, None
+    noisy = replace(source.train, y=torch.from_numpy(labels.label))
+    return replace(source, train=noisy, clean=source.train.y), labels.card
+
+
+def noisy_labels(source: Source, spec: str, *, seed: int) -> NoisyLabels | None:
+    """The labels that :func:`with_noise` puts on a source; None for no noise."""
+    kind, _, given = spec.partition(":")
     if kind not in NOISES:
         raise ValueError(
             f"noise must be one of {', '.join(NOISES)}, got {kind!r}{nearest(kind, NOISES)}"
         )
     if kind == "none":
-        if rate_text:
+        if given:
             raise ValueError(f"noise none has no rate, got {spec!r}")
-        return source, None
-    try:
-        rate = float(rate_text)
-    except ValueError:
-        raise ValueError(f"noise must read KIND:RATE, as {kind}:0.4, got {spec!r}") from None
+        return None
+    if kind == "file" and not given:
+        raise ValueError(f"noise must read file:PATH, as file:labels.npz, got {spec!r}")
     train = source.train
     if source.clean is not None and not torch.equal(source.clean, train.y):
         raise ValueError(f"the labels of {source.name} are noisy already; pass noise none")
-    noisy = _draw(kind, train, rate=rate, seed=seed)
-    labels = torch.from_numpy(noisy.label)
-    return replace(source, train=replace(train, y=labels), clean=train.y), noisy.card
+    if kind == "file":
+        return labels_from_file(
+            given, train.y.numpy(), num_classes=train.num_classes, data=source.name
+        )
+    try:
+        rate = float(given)
+    except ValueError:
+        raise ValueError(f"noise must read KIND:RATE, as {kind}:0.4, got {spec!r}") from None
+    if kind in ("published", "as_published"):
+        entry, x = _published(source, rate)
+        if kind == "published":
+            return regenerated(entry, x, train.y.numpy())
+        return drawn_like(entry, x, train.y.numpy(), seed=seed)
+    return _draw(kind, train, rate=rate, seed=seed)
+
+
+def _published(source: Source, rate: float) -> tuple[Published, Tensor]:
+    """The entry of a data set, told by its labels, not its name, and its pixels (N, 3, 32, 32)."""
+    train = source.train
+    found = label_digest(train.y.numpy())
+    for facts in CIFAR.values():
+        if found == facts.digests[OFFICIAL]["train_y"] and train.augmentation is not None:
+            return published_entry(facts.name, rate), train.x.permute(0, 3, 1, 2)
+    raise ValueError(
+        f"published noise is for {' and '.join(CIFAR)} in the official order, and {source.name} "
+        "does not have their labels; get them with: covlearn data fetch cifar10"
+    )
 
 
 def _draw(kind: str, train: Split, *, rate: float, seed: int) -> NoisyLabels:

@@ -1,7 +1,7 @@
 """What a generator returns: labels, flip rates and a card that says what kind of noise it is."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ class NoiseCard:
 
     variant: str
     version: int
-    seed: int
+    seed: int | None
+    """None where labels were read and not drawn."""
     num_examples: int
     num_classes: int
     requested_rate: float | None
@@ -52,10 +53,25 @@ class NoiseCard:
         lists = {"warnings": list(self.warnings), "notes": list(self.notes)}
         return asdict(self) | {"transition": rows} | lists
 
+    @classmethod
+    def from_dict(cls, value: Any) -> "NoiseCard":
+        """The inverse of ``to_dict``."""
+        names = {each.name for each in fields(cls)}
+        if not isinstance(value, dict) or set(value) != names:
+            raise ValueError(f"a noise card must be an object of {', '.join(sorted(names))}")
+        num_classes = value["num_classes"]
+        rows = [[np.nan] * num_classes if row is None else row for row in value["transition"]]
+        transition = np.array(rows, dtype=np.float64)
+        if transition.shape != (num_classes, num_classes):
+            raise ValueError(f"a noise card must have a K×K transition, got {transition.shape}")
+        lists = {"warnings": tuple(value["warnings"]), "notes": tuple(value["notes"])}
+        return cls(**value | {"transition": transition} | lists)
+
     def __str__(self) -> str:
+        drawn = "no seed" if self.seed is None else f"seed {self.seed}"
         asked = "none asked" if self.requested_rate is None else f"asked {self.requested_rate:g}"
         lines = [
-            f"noise card: {self.variant} (version {self.version}), seed {self.seed}",
+            f"noise card: {self.variant} (version {self.version}), {drawn}",
             f"  {self.num_examples:,} examples, {self.num_classes} classes",
             f"  rate: {asked}, expected {self.expected_rate:.4f}, actual {self.actual_rate:.4f}",
             f"  T dominated by its diagonal for {self.num_dominant} of {self.num_classes} classes, "
@@ -87,7 +103,7 @@ def with_card(
     num_classes: int,
     variant: str,
     version: int,
-    seed: int,
+    seed: int | None,
     requested_rate: float | None,
     notes: Sequence[str] = (),
 ) -> NoisyLabels:

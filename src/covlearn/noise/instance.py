@@ -48,6 +48,11 @@ _VARIANTS = {
 VARIANTS = tuple(_VARIANTS)
 
 
+def version_of(variant: str) -> int:
+    """The version of a variant, which changes when its draws do."""
+    return _lookup(variant).version
+
+
 def instance_dependent(
     x: Array,
     y: Array,
@@ -59,12 +64,14 @@ def instance_dependent(
     seed: int,
     cap: Cap | None = None,
     bounds: tuple[float, float] | None = None,
+    scale: float = 1.0,
 ) -> NoisyLabels:
     """Flip example n with its own rate q_n, to class j with probability q_n·softmax_{j≠y}(x_n·W)_j.
 
     q_n is normal with mean ``rate`` and deviation ``std``, truncated. Truncation moves the mean
     when ``rate`` is near an end (rate 0 gives 0.08): the card shows the rate asked for, the
-    expected and the actual one. ``x`` has shape (N, …) and is flattened in the order given.
+    expected and the actual one. ``x`` has shape (N, …), is flattened in the order given, and
+    divided by ``scale`` without a copy of the whole.
 
     - ``cal``: one W for all classes. Paper: Alg. 2. q by rejection, capped for rate > 0.5 (below).
     - ``ptd``: one W for each clean class (Xia et al. 2020), q truncated to [0, 1].
@@ -88,7 +95,7 @@ def instance_dependent(
 
     Published label files that come out bit for bit from CIFAR's uint8 pixels in channel-height-
     width order, seed 0, the rest as default: IDN_0.2_C10, IDN_0.4_C10; IDN_0.6_C100 with
-    ``cap="none"``; IDN_0.6_C10 from pixels / 255 with ``cap="published", bounds=(0.3022, 0.8978)``.
+    ``cap="none"``; IDN_0.6_C10 with ``scale=255, cap="published", bounds=(0.3022, 0.8978)``.
 
     >>> x = np.random.default_rng(0).normal(size=(1000, 5))
     >>> noisy = instance_dependent(x, np.arange(1000) % 4, rate=0.3, num_classes=4,
@@ -101,6 +108,8 @@ def instance_dependent(
     clean = clean_labels(y, num_classes=num_classes)
     x = features(x, length=len(clean))
     std, seed = _check_std(std), check_seed(seed)
+    if not 0 < scale < math.inf:  # also refuses NaN
+        raise ValueError(f"scale must be finite and positive, got {scale}; pixels have 255")
     if variant != "cal" and (cap is not None or bounds is not None):
         raise ValueError(f"cap and bounds belong to variant 'cal', got variant {variant!r}")
     cap = _check_cap(cap, variant=variant, rate=rate, num_classes=num_classes)
@@ -112,7 +121,9 @@ def instance_dependent(
     rng = np.random.default_rng(seed) if spec.calibrated else RandomState(seed)
     draw_rates = _by_rejection if spec.rejection else _by_inverse
     flip_rate = draw_rates(rng, len(clean), rate=rate, std=std, low=low, high=high)
-    score_NK = _project(x, clean, rng, num_classes, weight_per_class=spec.weight_per_class)
+    score_NK = _project(
+        x, clean, rng, num_classes, scale=scale, weight_per_class=spec.weight_per_class
+    )
 
     notes = [f"q from N({rate:g}, {std:g}²) truncated to ({low:g}, {high:g})"]
     if spec.calibrated:
@@ -165,6 +176,7 @@ def _project(
     rng: RandomState | Generator,
     num_classes: int,
     *,
+    scale: float,
     weight_per_class: bool,
 ) -> Floats:
     """x·W (N, K) with W standard normal, S × K; with one W a class only one is held at a time."""
@@ -174,9 +186,10 @@ def _project(
         rows = dict(positions_by_value(clean))
         for k in range(num_classes):
             weight = rng.normal(size=shape)  # drawn for a class without examples too
-            _project_rows(x, rows.get(k, np.empty(0, np.int64)), weight, out=score_NK)
+            _project_rows(x, rows.get(k, np.empty(0, np.int64)), weight, scale, out=score_NK)
     else:
-        _project_rows(x, np.arange(len(clean)), rng.normal(size=shape), out=score_NK)
+        weight = rng.normal(size=shape)
+        _project_rows(x, np.arange(len(clean)), weight, scale, out=score_NK)
     finite = np.isfinite(score_NK).all(axis=1)
     if not finite.all():
         bad = int(np.flatnonzero(~finite)[0])
@@ -187,11 +200,16 @@ def _project(
     return score_NK
 
 
-def _project_rows(x: NDArray[Any], rows: NDArray[np.int64], weight: Floats, *, out: Floats) -> None:
+def _project_rows(
+    x: NDArray[Any], rows: NDArray[np.int64], weight: Floats, scale: float, *, out: Floats
+) -> None:
     for start in range(0, len(rows), BLOCK_ROWS):
         block = rows[start : start + BLOCK_ROWS]
         with np.errstate(invalid="ignore", over="ignore"):  # the caller reports them by row
-            out[block] = x[block].reshape(len(block), -1).astype(np.float64) @ weight
+            values = x[block].reshape(len(block), -1).astype(np.float64)
+            if scale != 1:
+                values /= scale
+            out[block] = values @ weight
 
 
 def _wrong_probability(score_NK: Floats, clean: NDArray[np.int64], flip_rate: Floats) -> Floats:

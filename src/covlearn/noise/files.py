@@ -1,0 +1,161 @@
+"""Label files: our own, which carry their noise card, and those that others published.
+
+- ``.npz``, ours: ``noisy``, ``clean``, ``flip_rate`` and the card as JSON.
+- ``.pt``, a dictionary: ``noise_label_train`` with ``clean_label_train`` (the paper's files), or
+  CIFAR-N's ``clean_label`` with ``worse_label``, ``aggre_label``, …, or ``noisy_label``.
+"""
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covlearn import records
+from covlearn.config import nearest
+from covlearn.noise.card import NoiseCard, NoisyLabels, with_card
+from covlearn.noise.inputs import clean_labels
+from covlearn.noise.registry import PUBLISHED, label_digest, published_labels
+from covlearn.noise.torch_files import read_torch_file
+
+CLEAN = ("clean_label_train", "clean_label", "clean")
+DEFAULT = ("noise_label_train", "noisy_label", "noisy")
+FILE_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class LabelFile:
+    """Clean labels, and one or more sets of noisy ones by name."""
+
+    path: Path
+    clean: NDArray[np.int64]
+    noisy: dict[str, NDArray[np.int64]]
+    own: NoisyLabels | None = None
+    """What covlearn wrote, if it did."""
+
+
+def write_labels(path: Path, labels: NoisyLabels, clean: NDArray[np.int64]) -> None:
+    """Labels and card in one .npz file, whole or not at all; equal labels give equal bytes."""
+    if path.suffix != ".npz":
+        raise ValueError(f"labels go into a file that ends in .npz, got {str(path)!r}")
+    buffer = io.BytesIO()
+    card = json.dumps(labels.card.to_dict(), allow_nan=False)
+    np.savez(
+        buffer,
+        noisy=labels.label,
+        clean=clean,
+        flip_rate=labels.flip_rate,
+        card=np.array(card),
+    )
+    records.write_bytes(path, buffer.getvalue())
+
+
+def read_label_file(path: Path) -> LabelFile:
+    """All that a label file holds; nothing in it is run."""
+    if not path.is_file():
+        raise ValueError(f"label file {path} does not exist")
+    if path.suffix == ".npz":
+        return _read_own(path)
+    if path.suffix not in (".pt", ".pth"):
+        raise ValueError(f"a label file must end in .pt or .npz, got {str(path)!r}")
+    vectors = read_torch_file(path)
+    clean = next((vectors[name] for name in CLEAN if name in vectors), None)
+    noisy = {name: vector for name, vector in vectors.items() if not name.startswith("clean")}
+    if clean is None or not noisy:
+        raise ValueError(
+            f"{path} must hold clean labels (clean_label_train or clean_label) and noisy ones "
+            f"beside them, found {', '.join(vectors) or 'no vector of integers'}"
+        )
+    if "clean_coarse_label" in vectors:  # coarser labels are of classes of their own
+        noisy = {name: vector for name, vector in noisy.items() if "coarse" not in name}
+    for name, vector in noisy.items():
+        if len(vector) != len(clean):
+            raise ValueError(f"{name} in {path} has {len(vector)} labels for {len(clean)} examples")
+    return LabelFile(path, clean, noisy)
+
+
+def labels_from_file(
+    place: str, clean: NDArray[np.int64], *, num_classes: int, data: str
+) -> NoisyLabels:
+    """The noisy labels of ``PATH`` or ``PATH#NAME``, which must belong to these clean labels."""
+    path, _, name = place.rpartition("#")
+    if not path or Path(place).is_file():
+        path, name = place, ""
+    file = read_label_file(Path(path))
+    _check_same(file, clean, data)
+    if not name:
+        name = next((key for key in DEFAULT if key in file.noisy), "")
+        if not name and len(file.noisy) > 1:
+            first = next(iter(file.noisy))
+            raise ValueError(
+                f"{path} holds several sets of labels, {', '.join(file.noisy)}; name one, as "
+                f"file:{path}#{first}"
+            )
+        name = name or next(iter(file.noisy))
+    if name not in file.noisy:
+        raise ValueError(
+            f"{path} holds the labels {', '.join(file.noisy)}, not {name!r}"
+            f"{nearest(name, file.noisy)}"
+        )
+    if file.own is not None:
+        return file.own
+    noisy = clean_labels(file.noisy[name], num_classes=num_classes, name=f"{name} in {path}")
+    digest = label_digest(noisy)
+    for entry in PUBLISHED.values():
+        if entry.sha256 == digest:
+            return published_labels(entry, clean, noisy)
+    return with_card(
+        clean,
+        noisy,
+        (clean != noisy).astype(np.float64),
+        num_classes=num_classes,
+        variant="file",
+        version=FILE_VERSION,
+        seed=None,
+        requested_rate=None,
+        notes=[f"{name} of {Path(path).name}, SHA-256 {digest}"],
+    )
+
+
+def _check_same(file: LabelFile, clean: NDArray[np.int64], data: str) -> None:
+    """A label file is for one data set in one order."""
+    if len(file.clean) != len(clean):
+        raise ValueError(
+            f"{file.path} has labels of {len(file.clean):,} examples, and {data} has "
+            f"{len(clean):,}: it is for another data set"
+        )
+    differing = np.flatnonzero(file.clean != clean)
+    if len(differing):
+        first = int(differing[0])
+        raise ValueError(
+            f"the clean labels in {file.path} are not those of {data}: {len(differing):,} of "
+            f"{len(clean):,} differ, first that of example {first}, {file.clean[first]} there and "
+            f"{clean[first]} in the data; it is for another data set or another order"
+        )
+
+
+def _read_own(path: Path) -> LabelFile:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays: dict[str, NDArray[Any]] = {name: file[name] for name in file.files}
+        card = NoiseCard.from_dict(json.loads(str(arrays["card"])))
+        noisy, clean = (
+            clean_labels(arrays[name], num_classes=card.num_classes, name=name)
+            for name in ("noisy", "clean")
+        )
+        flip_rate = arrays["flip_rate"]
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, OSError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(
+            f"{path} must be a label file that covlearn noise wrote, with noisy, clean, flip_rate "
+            f"and card: {what}"
+        ) from error
+    if not len(noisy) == len(clean) == len(flip_rate) == card.num_examples or (
+        float((noisy != clean).mean()) != card.actual_rate
+    ):
+        raise ValueError(f"the card in {path} is of other labels than those in it; write it anew")
+    return LabelFile(path, clean, {"noisy": noisy}, NoisyLabels(noisy, flip_rate, card))

@@ -1,0 +1,194 @@
+"""Clothing1M's layout, on a look-alike of a few images."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from covlearn import cli
+from covlearn.data import Augmentation, Loaded
+from covlearn.data.clothing1m import NUM_CLASSES, ClothingImages, check_layout, read_part
+
+KEYS = {
+    "noisy_train": [f"images/{n % 2}/{n}/{n},1.jpg" for n in range(14)],
+    "clean_train": [f"images/3/{n}.jpg" for n in range(4)],
+    "clean_val": ["images/4/1.jpg", "images/4/2.jpg"],
+    "clean_test": ["images/5/1.jpg"],
+}
+
+
+def lines(*items: str) -> str:
+    return "".join(f"{item}\n" for item in items)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Every text file, and an image of its own colour and shape for each key."""
+    clean = [key for part, keys in KEYS.items() if part != "noisy_train" for key in keys]
+    noisy = [f"{key} {(5 * n) % 14}" for n, key in enumerate(KEYS["noisy_train"])]
+    # As in the published file, some of the clean images have a noisy label too.
+    texts = {f"{part}_key_list.txt": lines(*keys) for part, keys in KEYS.items()}
+    texts["noisy_label_kv.txt"] = lines(*reversed(noisy), f"{clean[0]} 9")
+    texts["clean_label_kv.txt"] = lines(*(f"{key} {n}" for n, key in enumerate(clean)))
+    texts["category_names_eng.txt"] = lines(*(f"Class {n}" for n in range(14)))
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    for n, key in enumerate([*KEYS["noisy_train"], *clean]):
+        path = tmp_path / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40 + n, 60), (10 * n, 0, 200)).save(path, quality=95)
+    return tmp_path
+
+
+def test_parts_have_their_own_labels(root: Path) -> None:
+    noisy = read_part(root, "noisy_train")
+    assert noisy.keys == KEYS["noisy_train"]
+    assert noisy.labels.tolist() == [(5 * n) % 14 for n in range(14)]
+    assert read_part(root, "clean_train").labels.tolist() == [0, 1, 2, 3]  # not the noisy 9
+    assert read_part(root, "clean_test").labels.tolist() == [6]
+    with pytest.raises(ValueError, match=r"part must be one of noisy_train, .* got 'train'"):
+        read_part(root, "train")
+
+
+def test_texts_may_lie_in_a_folder_of_their_own(root: Path) -> None:
+    before = read_part(root, "clean_val")
+    (root / "annotations").mkdir()
+    for path in root.glob("*.txt"):
+        path.rename(root / "annotations" / path.name)
+    after = read_part(root, "clean_val")
+    assert after.keys == before.keys
+    assert torch.equal(after.labels, before.labels)
+    assert not check_layout(root).problems
+
+
+def test_images_go_into_batches(root: Path) -> None:
+    part = read_part(root, "noisy_train")
+    images = ClothingImages(part.root, part.keys)
+    assert len(images) == 14
+    how = Augmentation(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    batches = Loaded(images, part.labels, NUM_CLASSES, augmentation=how, batch_size=5, seed=1)
+    seen = list(batches.epoch(0))
+    assert [tuple(batch.x.shape) for batch in seen] == [(n, 3, 224, 224) for n in (5, 5, 4)]
+    for batch in seen:
+        assert torch.equal(batch.y, part.labels[batch.idx])
+        red = batch.x[:, 0].mean(dim=(1, 2)) * 255
+        np.testing.assert_allclose(red, 10 * batch.idx, atol=3)
+
+
+def test_an_image_is_scaled_and_cut_to_its_middle(tmp_path: Path) -> None:
+    stripes = np.zeros((100, 400, 3), dtype=np.uint8)
+    stripes[:, 150:250] = 255  # the middle of a wide image
+    Image.fromarray(stripes).save(tmp_path / "wide.png")
+    image = ClothingImages(tmp_path, ["wide.png"])[0]
+    assert image.dtype == torch.uint8
+    assert image.shape == (224, 224, 3)
+    assert float(image.float().mean()) > 250
+    tall = stripes.transpose(1, 0, 2)
+    Image.fromarray(np.ascontiguousarray(tall)).save(tmp_path / "tall.png")
+    assert float(ClothingImages(tmp_path, ["tall.png"])[0].float().mean()) > 250
+
+
+def test_a_bad_image_is_named(root: Path) -> None:
+    (root / KEYS["clean_test"][0]).write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"images/5/1.jpg cannot be read as an image"):
+        ClothingImages(root, KEYS["clean_test"])[0]
+
+
+def test_a_whole_folder_is_counted(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["data", "check", "clothing1m", str(root)]) == 0
+    text = capsys.readouterr().out
+    assert "noisy_train 14, clean_train 4, clean_val 2, clean_test 1" in text
+    assert "noisy_train_key_list.txt has 14 keys, the published one 1,000,000" in text
+
+
+def without_images(root: Path) -> None:
+    for n in (3, 4):
+        (root / KEYS["noisy_train"][n]).unlink()
+
+
+def label_out_of_range(root: Path) -> None:
+    path = root / "clean_label_kv.txt"
+    path.write_text(path.read_text().replace("images/4/1.jpg 4", "images/4/1.jpg 14"))
+
+
+def without_label(root: Path) -> None:
+    path = root / "noisy_label_kv.txt"
+    path.write_text(path.read_text().replace(f"{KEYS['noisy_train'][2]} 10\n", ""))
+
+
+def in_two_parts(root: Path) -> None:
+    with (root / "clean_val_key_list.txt").open("a") as file:
+        file.write(lines(KEYS["clean_train"][0]))
+
+
+def twice(root: Path) -> None:
+    with (root / "clean_val_key_list.txt").open("a") as file:
+        file.write(lines(KEYS["clean_val"][0]))
+
+
+def without_list(root: Path) -> None:
+    (root / "clean_test_key_list.txt").unlink()
+
+
+def key_outside(root: Path) -> None:
+    (root / "clean_test_key_list.txt").write_text("images/../../secret.jpg\n")
+
+
+def absolute_key(root: Path) -> None:
+    (root / "clean_test_key_list.txt").write_text("/etc/passwd\n")
+
+
+def no_label_file(root: Path) -> None:
+    (root / "clean_label_kv.txt").write_text("images/3/0.jpg\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without_images, "images missing: 2 (images/1/3/3,1.jpg, images/0/4/4,1.jpg)"),
+        (label_out_of_range, "clean_label_kv.txt: 1 labels are not in 0…13, first 14 for"),
+        (without_label, "keys without a label: 1 (images/0/2/2,1.jpg)"),
+        (in_two_parts, "keys twice or in two parts: 1 (images/3/0.jpg)"),
+        (twice, "keys twice or in two parts: 1 (images/4/1.jpg)"),
+        (without_list, "clean_test_key_list.txt is missing"),
+        (key_outside, "must hold paths below the data's folder, got 'images/../../secret.jpg'"),
+        (absolute_key, "must hold paths below the data's folder, got '/etc/passwd'"),
+        (no_label_file, "line 1, must read KEY LABEL"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    root: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None], message: str
+) -> None:
+    damage(root)
+    assert cli.main(["data", "check", "clothing1m", str(root)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "part", "message"),
+    [
+        (label_out_of_range, "clean_val", "must lie in 0…13, got 14 for 'images/4/1.jpg'"),
+        (without_label, "noisy_train", "but 1 have none, first 'images/0/2/2,1.jpg'"),
+    ],
+)
+def test_a_reader_does_not_guess_labels(
+    root: Path, damage: Callable[[Path], None], part: str, message: str
+) -> None:
+    damage(root)
+    with pytest.raises(ValueError, match=message):
+        read_part(root, part)
+
+
+def test_a_folder_of_something_else_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["data", "check", "clothing1m", str(tmp_path)]) == 2
+    assert "must hold the text files of Clothing1M, but noisy_train" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert cli.main(["data", "check", "clothing1m", str(tmp_path / "file")]) == 2
+    assert "is no folder" in capsys.readouterr().err
