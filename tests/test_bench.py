@@ -28,6 +28,7 @@ TOML = """
 title = "A small table"
 preset = "paper"
 trials = 2
+pairs = [["gce", "ce"]]
 settings = ["plan.epochs=3", "plan.batch_size=8", "plan.lr_milestones=()", "net.hidden=[4]"]
 
 [[rows]]
@@ -133,6 +134,30 @@ def test_a_table_is_run_skipped_and_summarised(
     assert command(small, "--only", "row=ce") == 0, "neither data nor training is needed any more"
     assert command(small, "--trials", "0", "--json") == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])[0]["n"] == 2
+
+
+def test_differences_are_taken_trial_by_trial(small: Path) -> None:
+    table = small.read_text().replace("trials = 2", "trials = 3")
+    small.write_text(table)
+    assert command(small, "--only", "row=ce,rate=0.2") == 0
+    assert command(small, "--only", "row=gce,rate=0.2", "--trials", "2") == 0
+    folder = small.parent / "runs"
+    gaps = []
+    for trial in (0, 1):
+        last = [
+            records.read(folder / f"data/0.2/{row}/{trial}").metrics[-1]["test_accuracy"]
+            for row in ("gce", "ce")
+        ]
+        gaps.append(100 * (last[0] - last[1]))
+    found = json.loads((folder / "table.json").read_text())["differences"]
+    last_gap = next(gap for gap in found if gap["rule"] == "last")
+    assert (last_gap["first"], last_gap["second"], last_gap["n"]) == ("gce", "ce", 2)
+    assert last_gap["mean"] == pytest.approx(statistics.fmean(gaps))
+    assert last_gap["error"] == pytest.approx(statistics.stdev(gaps) / 2**0.5)
+    assert f"{statistics.fmean(gaps):+.2f} ± {last_gap['error']:.2f} (2)" in (
+        folder / "table.md"
+    ).read_text()  # fmt: skip
+    assert not any(gap["column"] == "data/0.4" for gap in found)
 
 
 def test_a_cell_that_fails_stops_no_other(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,6 +281,7 @@ def test_a_folder_of_another_table_is_refused(
         ("[70.0]", "[70.0, 1.0, 2.0]", "must be a mean and perhaps a standard deviation, got 3"),
         ('"epoch:2"', '"epoch:two"', "figure must be one of .* or epoch:N, got 'epoch:two'"),
         ('same_runs_as = "ce"', 'same_runs_as = "c"', "same_runs_as: there is no 'c'"),
+        ('[["gce", "ce"]]', '[["gce", "cx"]]', "pairs: there is no 'cx'"),
         ('name = "gce"', 'name = "ce"', "each row needs a name of its own, 'ce' came twice"),
         ('name = "gce"', 'name = "../gce"', "must serve as a folder's, got '../gce'"),
         ('["plan.lr=0.01"]', '["plan.rl=0.01"]', "row gce: plan.rl cannot be set"),

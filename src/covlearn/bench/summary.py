@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,63 @@ def spread(values: Iterable[float]) -> Spread | None:
     return Spread(statistics.fmean(percent), deviation, len(percent))
 
 
+@dataclass(frozen=True)
+class Difference:
+    """One row less another in one column, trial by trial, in points."""
+
+    first: str
+    second: str
+    column: str
+    rule: str
+    mean: float
+    error: float | None
+    """The standard error of the mean; None for one trial."""
+    n: int
+
+
+def paired(table: Table, folder: Path) -> list[Difference]:
+    """The differences that the table asks for, over the trials that both rows have."""
+    rows = {row.name: row for row in table.rows}
+    found = []
+    for first, second in table.pairs:
+        for column in table.columns:
+            ours, theirs = (
+                finished_results(rows[name], column, folder) for name in (first, second)
+            )
+            for rule in ("best", "last"):
+                gaps = [
+                    100 * (a - b)
+                    for trial in sorted(ours.keys() & theirs.keys())
+                    if (a := figure_value(*ours[trial], rule)) is not None
+                    and (b := figure_value(*theirs[trial], rule)) is not None
+                ]
+                if gaps:
+                    error = statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else None
+                    mean = statistics.fmean(gaps)
+                    found.append(
+                        Difference(first, second, column.name, rule, mean, error, len(gaps))
+                    )
+    return found
+
+
+def finished_results(
+    row: Row, column: Column, folder: Path
+) -> dict[int, tuple[records.Result, Path]]:
+    """The results of the trials that are finished, in order, with their folders."""
+    place = (folder / Cell(row, column, 0).path).parent
+    finished = {
+        int(path.parent.name): path.parent
+        for path in place.glob(f"*/{records.RESULT}")
+        if path.parent.name.isdecimal()
+    }
+    results = {trial: (records.read_result(finished[trial]), finished[trial]) for trial in finished}
+    return {
+        trial: (result, place)
+        for trial, (result, place) in sorted(results.items())
+        if result is not None
+    }
+
+
 def collect(table: Table, folder: Path) -> list[Entry]:
     """Every row and column with the trials that are finished; the others have no figures."""
     return [entry(table, row, column, folder) for row in table.rows for column in table.columns]
@@ -66,21 +123,14 @@ def collect(table: Table, folder: Path) -> list[Entry]:
 
 def entry(table: Table, row: Row, column: Column, folder: Path) -> Entry:
     """One row in one column."""
-    place = (folder / Cell(row, column, 0).path).parent
-    finished = {
-        int(path.parent.name): path.parent
-        for path in place.glob(f"*/{records.RESULT}")
-        if path.parent.name.isdecimal()
-    }
-    results = {trial: records.read_result(finished[trial]) for trial in sorted(finished)}
+    results = finished_results(row, column, folder)
     compared = table.figure_of(row)
     figures = {}
     for rule in dict.fromkeys([*FIGURES, compared]):
         values = [
             value
-            for trial, result in results.items()
-            if result is not None
-            and (value := figure_value(result, finished[trial], rule)) is not None
+            for result, place in results.values()
+            if (value := figure_value(result, place, rule)) is not None
         ]
         if (found := spread(values)) is not None:
             figures[rule] = found
@@ -126,7 +176,13 @@ def as_rows(entries: Iterable[Entry]) -> list[dict[str, Any]]:
     return rows
 
 
-def as_markdown(table: Table, entries: list[Entry], *, environments: Mapping[str, int]) -> str:
+def as_markdown(
+    table: Table,
+    entries: list[Entry],
+    *,
+    differences: Iterable[Difference] = (),
+    environments: Mapping[str, int],
+) -> str:
     """The table for a reader: ours, the paper's, the difference."""
     lines = [f"# {table.title}", ""]
     lines += [
@@ -140,6 +196,18 @@ def as_markdown(table: Table, entries: list[Entry], *, environments: Mapping[str
         lines += ["", f"## Ours, {rule.replace('_', ' ')} epoch" if rule != "mean_of_last_ten"
                   else "## Ours, mean of the last ten epochs", ""]  # fmt: skip
         lines += _grid(table, entries, lambda each, rule=rule: plain_text(each, rule))
+    if differences := list(differences):
+        lines += ["", "## Paired differences", ""]
+        lines += ["Trial by trial, in points: mean ± standard error (n).", ""]
+        lines += ["| difference | column | best epoch | last epoch |", "|---|---|---|---|"]
+        by_place: dict[tuple[str, str], dict[str, str]] = {}
+        for gap in differences:
+            error = "" if gap.error is None else f" ± {gap.error:.2f}"
+            place = by_place.setdefault((f"{gap.first} − {gap.second}", gap.column), {})
+            place[gap.rule] = f"{gap.mean:+.2f}{error} ({gap.n})"
+        for (name, column), shown_gaps in by_place.items():
+            cells = [name, column, *(shown_gaps.get(rule, NOTHING) for rule in ("best", "last"))]
+            lines.append(f"| {' | '.join(cells)} |")
     if environments:
         lines += ["", "## Where", ""]
         lines += [f"- {text}: {count} runs" for text, count in environments.items()]
@@ -179,13 +247,18 @@ def write_summary(table: Table, folder: Path) -> list[Entry]:
     """table.md, table.csv and table.json in the folder, from the records that are there."""
     entries = collect(table, folder)
     environments = environments_of(entries, folder)
-    rows = as_rows(entries)
-    text = as_markdown(table, entries, environments=environments)
+    rows, differences = as_rows(entries), paired(table, folder)
+    text = as_markdown(table, entries, differences=differences, environments=environments)
     records.write_bytes(folder / "table.md", text.encode())
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: ["" if row.get(name) is None else row[name] for row in rows] for name in names}
     records.write_table(folder / "table.csv", columns)
-    whole = {"title": table.title, "environments": environments, "cells": rows}
+    whole = {
+        "title": table.title,
+        "environments": environments,
+        "cells": rows,
+        "differences": [asdict(gap) for gap in differences],
+    }
     records.write_bytes(folder / "table.json", (json.dumps(whole, indent=2) + "\n").encode())
     return entries
 

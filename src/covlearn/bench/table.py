@@ -55,6 +55,8 @@ class Table:
     settings: tuple[str, ...] = ()
     expected: dict[str, dict[str, tuple[float, ...]]] = field(default_factory=dict)
     """By row and column, the paper's mean and, where it has one, its standard deviation."""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """Rows whose difference is shown trial by trial: they have the noise of a trial in common."""
 
     def __post_init__(self) -> None:
         rows, columns = names_of(self.rows, "row"), names_of(self.columns, "column")
@@ -72,6 +74,8 @@ class Table:
                         f"expected.{row_name}.{column_name} must be a mean and perhaps a standard "
                         f"deviation, got {len(numbers)} numbers"
                     )
+        for name in (name for pair in self.pairs for name in pair):
+            _known("pairs", name, rows)
         if self.trials < 1:
             raise ValueError(f"trials must be positive, got {self.trials}")
 
