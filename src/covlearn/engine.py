@@ -18,6 +18,7 @@ from covlearn import distributed
 from covlearn.average import Average
 from covlearn.checkpoint import Checkpoint
 from covlearn.data import Batch, Batches, Resident, counter
+from covlearn.flat import Working, working_copy
 from covlearn.ledger import Ledger
 from covlearn.schedules import Steps
 
@@ -248,19 +249,29 @@ class _Step:
         machine: Machine,
         parameters: list[Tensor],
     ) -> None:
-        self.model = torch.compile(model) if machine.compile else model
+        self.model: nn.Module = torch.compile(model) if machine.compile else model  # type: ignore[assignment]
         self.objective = objective
-        self.optimizer = optimizer
+        self.optimizer: torch.optim.Optimizer | Working = optimizer
         self.ledger = ledger
         self.average = average
         self.machine = machine
         self.parameters = parameters
 
+    def use_working_copy(self) -> Callable[[], None] | None:
+        """Where possible; what is returned is for when anything but a step changes the model."""
+        working = working_copy(self.model, self.optimizer)
+        if working is None:
+            return None
+        if self.average is not None:
+            self.average.follow(self.model)
+        self.model, self.optimizer = working.model, working
+        return working.refresh
+
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss, and the logits of the inputs themselves for the ledger."""
         with self.machine.autocast():
             if batch.mix is None:
-                outputs = forward(self.model, batch.x, features=self.objective.needs_features)  # type: ignore[arg-type]
+                outputs = forward(self.model, batch.x, features=self.objective.needs_features)
             else:
                 outputs = Outputs(self.model(batch.mix.x), plain=self.model(batch.x))
         result = self.objective(outputs, batch)
@@ -326,7 +337,10 @@ def _epoch_runner(
     ):
         from covlearn.capture import CapturedEpoch  # noqa: PLC0415  only where CUDA is
 
-        captured = CapturedEpoch(step, state.parts, data)
+        refresh = None
+        if machine.precision == "bfloat16" and not machine.compile:
+            refresh = step.use_working_copy()
+        captured = CapturedEpoch(step, state.parts, data, refresh)
         return lambda epoch: mean_loss(captured(epoch), epoch)
     return lambda epoch: _eager_epoch(step, data, epoch)
 
