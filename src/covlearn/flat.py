@@ -187,7 +187,8 @@ class Beside:
 
     def join(self) -> set[int]:
         """What comes next on the current stream waits; returns which weights were updated."""
-        if self.stream is not None:
+        if self.stream is not None and self.done:
+            # Nothing was begun there otherwise, and a capture must not wait for what is not in it.
             torch.cuda.current_stream().wait_stream(self.stream)
         done, self.done = self.done, set()
         self.read.clear()
@@ -214,29 +215,30 @@ class WorkingConv2d(nn.Conv2d):
             return plain
         start = self.place.start
         self.beside.uses[start] = self.beside.uses.get(start, 0) + 1
-        if self.kernel_size == (1, 1) and self.padding == (0, 0) and max(self.stride) > 1:
-            # cuDNN is slow at the pixels in between, of which nothing is used.
-            input = input[:, :, :: self.stride[0], :: self.stride[1]]
-            input = input.contiguous(memory_format=torch.channels_last)
-            y: Tensor = _Conv.apply(input, weight, self, (1, 1))  # type: ignore[no-untyped-call]
-            return y
-        y = _Conv.apply(input, weight, self, self.stride)  # type: ignore[no-untyped-call]
+        y: Tensor = _Conv.apply(input, weight, self)  # type: ignore[no-untyped-call]
         return y
+
+    @property
+    def skips(self) -> bool:
+        """Whether there are pixels that it does not look at."""
+        return self.kernel_size == (1, 1) and self.padding == (0, 0) and max(self.stride) > 1
 
 
 class _Conv(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, conv: WorkingConv2d, stride: tuple[int, int]
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, conv: WorkingConv2d) -> Tensor:
         x, weight = _padded(x, weight.dtype), _padded(weight, weight.dtype)
+        ctx.conv, ctx.shape, ctx.stride = conv, x.shape, conv.stride
+        if conv.skips:
+            # cuDNN is slow at the pixels in between; without them it is a product of matrices.
+            ctx.stride = (1, 1)
+            x = _narrow(_wide(x)[:, :: conv.stride[0], :: conv.stride[1]].contiguous())
         ctx.save_for_backward(x, weight)
-        ctx.conv, ctx.stride = conv, stride
-        return nn.functional.conv2d(x, weight, None, stride, conv.padding, conv.dilation)
+        return nn.functional.conv2d(x, weight, None, ctx.stride, conv.padding, conv.dilation)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, weight = ctx.saved_tensors
         conv: WorkingConv2d = ctx.conv
         beside = conv.beside
@@ -259,10 +261,15 @@ class _Conv(torch.autograd.Function):
 
         dx = None
         if ctx.needs_input_grad[0]:
-            dx = gradient(of_input=True)[0][:, : conv.in_channels]
+            dx = gradient(of_input=True)[0]
+            if conv.skips:
+                small, size = dx, [ctx.shape[i] for i in (0, 2, 3, 1)]
+                dx = dx.new_zeros(size).permute(0, 3, 1, 2)
+                _wide(dx)[:, :: conv.stride[0], :: conv.stride[1]] = _wide(small)
+            dx = dx[:, : conv.in_channels]
         if beside.uses[conv.place.start] > 1:
             # Not the last word on this weight; autograd adds the gradients up.
-            return dx, gradient(of_input=False)[1][:, : conv.in_channels], None, None
+            return dx, gradient(of_input=False)[1][:, : conv.in_channels], None
         stream = beside.stream
         assert stream is not None
         stream.wait_stream(torch.cuda.current_stream())  # for dx, which reads the weight
@@ -274,7 +281,17 @@ class _Conv(torch.autograd.Function):
             beside.take(conv.place, dweight.reshape(-1))
         # Their memory must not be given away before the other stream has read it.
         beside.read += [x, dy, weight]
-        return dx, None, None, None
+        return dx, None, None
+
+
+def _wide(maps: Tensor) -> Tensor:
+    """(B, H, W, C/8), sixteen bytes an element: copies of rows then take few instructions."""
+    maps = maps.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1)
+    return maps.view(torch.complex128)
+
+
+def _narrow(maps: Tensor) -> Tensor:
+    return maps.view(torch.bfloat16).permute(0, 3, 1, 2)
 
 
 def _padded(maps: Tensor, dtype: torch.dtype) -> Tensor:

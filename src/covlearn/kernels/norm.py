@@ -2,18 +2,13 @@
 
 Images lie channels last, so that a batch of maps is a matrix with one row a pixel and one column a
 channel. Sums over rows are made in two steps of fixed order, parts of the rows in one kernel and
-their sum in the next: no atomic additions, the same bits every time. The second kernel of a pair is
-launched while the first still runs (programmatic dependent launch, Hopper and later): it fetches
-what it can and then waits for the sums.
+their sum in the next: no atomic additions, the same bits every time.
 """
-
-import functools
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 WIDE = 64  # channels a program looks after: 128 bytes of a row in bfloat16
 
@@ -25,12 +20,8 @@ def _fetch(matrix, place, row, rows, more):
 
 
 @triton.jit
-def _moments(
-    x, sums, rows, channels, tiles, ROWS: tl.constexpr, WIDE: tl.constexpr, EARLY: tl.constexpr
-):
+def _moments(x, sums, rows, channels, tiles, ROWS: tl.constexpr, WIDE: tl.constexpr):
     """Parts of Σ(x − s) and Σ(x − s)², s being the first row: no cancellation if |mean| ≫ std."""
-    if EARLY:
-        gdc_launch_dependents()
     part = tl.program_id(0)
     channel = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     shift = tl.load(x + channel).to(tl.float32)[None, :]
@@ -86,7 +77,6 @@ def _normalise(
     PARTS: tl.constexpr,
     RESIDUAL: tl.constexpr,
     RELU: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     """y = relu(norm(x) + residual); keeps mean and 1/std, and moves the running statistics."""
     program = tl.program_id(0)
@@ -99,8 +89,6 @@ def _normalise(
     shift = tl.load(x + channel).to(tl.float32)
     scale = tl.load(weight + channel)
     offset = tl.load(bias + channel)
-    if EARLY:
-        gdc_wait()
     first, second = _total(sums, channel, channels, parts, PARTS)
     first = first / rows
     variance = tl.maximum(second / rows - first * first, 0.0)
@@ -151,11 +139,8 @@ def _gradient_sums(
     RESIDUAL: tl.constexpr,
     RELU: tl.constexpr,
     TWO: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     """Parts of Σ g and Σ g (x − mean), g the gradient behind the ReLU, kept where needed again."""
-    if EARLY:
-        gdc_launch_dependents()
     part = tl.program_id(0)
     channel = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     row = part * tiles * ROWS + tl.arange(0, ROWS)[:, None]
@@ -218,7 +203,6 @@ def _gradient(
     WIDE: tl.constexpr,
     PARTS: tl.constexpr,
     RELU: tl.constexpr,
-    EARLY: tl.constexpr,
 ):
     """dx = w/std · (g − mean g − x̂ · mean g x̂), and the gradients of weight and bias.
 
@@ -233,8 +217,6 @@ def _gradient(
     inverse = tl.load(saved + channels + channel)
     scale = tl.load(weight + channel) * inverse
     offset = tl.load(bias + channel) - mean * scale
-    if EARLY:
-        gdc_wait()
     slope = _fetch(gradient, place, row, rows, True)
     first, second = _total(sums, channel, channels, parts, PARTS)
     tilt = second * inverse * inverse / rows
@@ -255,12 +237,6 @@ def _gradient(
     if program == 0:
         tl.store(dbias + channel, first)
         tl.store(dweight + channel, second * inverse)
-
-
-@functools.cache
-def _early(device: torch.device) -> bool:
-    """Whether a kernel can be launched before the one that it waits for has ended."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 class _Layout:
@@ -293,7 +269,6 @@ def norm_forward(
     """relu(norm(x) + residual) in training, with mean and 1/std (2, C) for the way back."""
     channels = x.shape[1]
     rows = x.numel() // channels
-    early = _early(x.device)
     summing = _Layout(rows, channels, summing=True)
     writing = _Layout(rows, channels, summing=False)
     sums = torch.empty(summing.parts, 2, channels, device=x.device)
@@ -307,7 +282,6 @@ def norm_forward(
         summing.tiles,
         ROWS=summing.rows,
         WIDE=WIDE,
-        EARLY=early,
         num_warps=summing.warps,
     )
     _normalise[writing.grid](
@@ -330,9 +304,7 @@ def norm_forward(
         PARTS=triton.next_power_of_2(summing.parts),
         RESIDUAL=residual is not None,
         RELU=relu,
-        EARLY=early,
         num_warps=writing.warps,
-        launch_pdl=early,
     )
     return y, saved
 
@@ -354,7 +326,6 @@ def norm_backward(
     """
     channels = x.shape[1]
     rows = x.numel() // channels
-    early = _early(x.device)
     summing = _Layout(rows, channels, summing=True)
     writing = _Layout(rows, channels, summing=False)
     residual, two = y is not None, other_dy is not None
@@ -378,7 +349,6 @@ def norm_backward(
         RESIDUAL=residual,
         RELU=relu,
         TWO=two,
-        EARLY=early,
         num_warps=summing.warps,
     )
     dx = torch.empty_like(x)
@@ -401,8 +371,6 @@ def norm_backward(
         WIDE=WIDE,
         PARTS=triton.next_power_of_2(summing.parts),
         RELU=relu and masked is None,
-        EARLY=early,
         num_warps=writing.warps,
-        launch_pdl=early,
     )
     return dx, masked if residual else None, dweight, dbias
