@@ -17,7 +17,7 @@ from benchmarks.epoch_cost import draw_split
 from benchmarks.measure import write
 from benchmarks.step_variants import Prepared
 
-EPOCHS = 3
+EPOCHS = 2
 
 
 def weights(trial: Prepared) -> Tensor:

@@ -54,7 +54,7 @@ class Prepared:
         )
         state = engine._State(self.model, objective, optimizer, self.ledger, None)
         self.model.train()
-        refresh = step.use_working_copy() if working else None
+        refresh = flat.use_working_copy(step) if working else None
         if compiled:
             step.model = torch.compile(step.model)  # type: ignore[assignment]
         self.captured = CapturedEpoch(step, state.parts, data, refresh)
@@ -105,8 +105,33 @@ class Prepared:
         return {
             "kernels a step": sum(row[1] for row in rows.values()),
             "us a step": sum(row[0] for row in rows.values()),
+            "by kind": by_kind(rows),
             "by name": dict(sorted(rows.items(), key=lambda item: -item[1][0])),
         }
+
+
+KINDS = {
+    "convolution, forward": ("fprop", "precomputed_convolve", "tensorop_bf16_s16816fprop"),
+    "convolution, gradient of the input": ("dgrad",),
+    "convolution, gradient of the weight": ("wgrad", "ImplicitGemmConvolution", "ReduceSplitK"),
+    "layout and padding": ("nhwcToNchw", "nchwToNhwc", "AddPadding"),
+    "batch norm": ("batch_norm", "_moments", "_normalise", "_gradient"),
+    "matrix products": ("nvjet", "gemm", "splitKreduce", "cublas"),
+    "optimizer": ("_sgd", "FusedSgd", "fused_sgd", "TensorListMetadata<3>"),
+    "inputs and ledger": ("_moved", "_written"),
+    "copies and casts": ("copy", "Memcpy", "Fill", "emset", "TensorListMetadata<2>"),
+}
+
+
+def by_kind(rows: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Microseconds and launches a step by kind, by what the kernels' names tell."""
+    kinds: dict[str, list[float]] = {}
+    for name, (us, count) in rows.items():
+        fits = (kind for kind, parts in KINDS.items() if any(part in name for part in parts))
+        total = kinds.setdefault(next(fits, "other element-wise and reductions"), [0.0, 0.0])
+        total[0] += us
+        total[1] += count
+    return dict(sorted(kinds.items(), key=lambda item: -item[1][0]))
 
 
 @contextlib.contextmanager

@@ -2,11 +2,13 @@
 
 import copy
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from covlearn import kernels
 from covlearn.average import Average
-from covlearn.flat import Flat, Working, lower_precision, working_copy
+from covlearn.flat import Flat, Working, lower_precision, use_working_copy
 from covlearn.nets import build_net
 
 GROUP = {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}
@@ -137,6 +139,22 @@ def test_an_average_follows_the_flat_weights() -> None:
     torch.testing.assert_close(weights(average.model), (start + weights(model)) / 2)
 
 
-def test_there_is_no_working_copy_for_other_optimizers() -> None:
+class Step:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.model = model
+        self.optimizer: torch.optim.Optimizer | Working = optimizer
+        self.average: Average | None = None
+
+
+def test_only_sgd_gets_a_working_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make()
-    assert working_copy(model, torch.optim.Adam(model.parameters())) is None
+    monkeypatch.setattr(kernels, "available", lambda: True)
+    step = Step(model, torch.optim.Adam(model.parameters()))
+    assert use_working_copy(step) is None
+    assert step.model is model
+    step = Step(model, sgd(model))
+    assert use_working_copy(step) is not None
+    assert isinstance(step.optimizer, Working)
+    assert step.model is step.optimizer.model
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    assert use_working_copy(Step(model, sgd(model))) is None

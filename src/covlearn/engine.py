@@ -18,7 +18,7 @@ from covlearn import distributed
 from covlearn.average import Average
 from covlearn.checkpoint import Checkpoint
 from covlearn.data import Batch, Batches, Resident, counter
-from covlearn.flat import Working, working_copy
+from covlearn.flat import Working, use_working_copy
 from covlearn.ledger import Ledger
 from covlearn.schedules import Steps
 
@@ -257,16 +257,6 @@ class _Step:
         self.machine = machine
         self.parameters = parameters
 
-    def use_working_copy(self) -> Callable[[], None] | None:
-        """Where possible; what is returned is for when anything but a step changes the model."""
-        working = working_copy(self.model, self.optimizer)
-        if working is None:
-            return None
-        if self.average is not None:
-            self.average.follow(self.model)
-        self.model, self.optimizer = working.model, working
-        return working.refresh
-
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss, and the logits of the inputs themselves for the ledger."""
         with self.machine.autocast():
@@ -337,9 +327,8 @@ def _epoch_runner(
     ):
         from covlearn.capture import CapturedEpoch  # noqa: PLC0415  only where CUDA is
 
-        refresh = None
-        if machine.precision == "bfloat16" and not machine.compile:
-            refresh = step.use_working_copy()
+        low = machine.precision == "bfloat16" and not machine.compile
+        refresh = use_working_copy(step) if low else None
         captured = CapturedEpoch(step, state.parts, data, refresh)
         return lambda epoch: mean_loss(captured(epoch), epoch)
     return lambda epoch: _eager_epoch(step, data, epoch)

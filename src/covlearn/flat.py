@@ -8,13 +8,15 @@ their tensors become views of the flat ones, so that checkpoints and evaluation 
 """
 
 import copy
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from covlearn import kernels
+from covlearn.average import Average
 
 ALIGNED = 64  # elements; what cuDNN and wide loads ask of an address, and more
 
@@ -144,11 +146,29 @@ class Working:
             self.rest.update(slice(0, len(self.rest.weight)))
 
 
-def working_copy(model: nn.Module, optimizer: object) -> Working | None:
-    """A working copy, if the optimizer is SGD and there is something to gain."""
-    if not (isinstance(optimizer, torch.optim.SGD) and kernels.available()):
+class Step(Protocol):
+    """What trains: its model and optimizer can be exchanged."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer | Working
+    average: Average | None
+
+
+def use_working_copy(step: Step) -> Callable[[], None] | None:
+    """Lets a step train a working copy, if its optimizer is SGD and there is something to gain.
+
+    What is returned is to be called when anything but a step has changed the model.
+    """
+    model, optimizer = step.model, step.optimizer
+    if not (
+        isinstance(optimizer, torch.optim.SGD) and lower_precision(model) and kernels.available()
+    ):
         return None
-    return Working(model, optimizer) if lower_precision(model) else None
+    working = Working(model, optimizer)
+    if step.average is not None:
+        step.average.follow(model)
+    step.model, step.optimizer = working.model, working
+    return working.refresh
 
 
 def _collect(flat: Flat, parameters: list[nn.Parameter]) -> None:
