@@ -11,11 +11,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "covlearn"
 
 # A module may import those of lower floors, and on its own floor only those named before it.
 FLOORS = [
-    ["checks", "config", "records"],
+    ["checks", "config", "records", "kernels"],
     ["losses", "noise", "transition", "sieve", "covariance", "reweight", "theory"],
     ["schedules", "metrics"],
     ["data", "nets"],
-    ["distributed", "average", "committee", "ledger", "checkpoint", "capture", "engine"],
+    ["distributed", "average", "committee", "ledger", "checkpoint", "capture", "flat", "engine"],
     ["methods"],
     ["evaluation", "stages", "run", "testing"],  # clean labels: out of a method's reach
     ["job", "bench"],

@@ -13,6 +13,10 @@ class Average(nn.Module):
         super().__init__()
         self.model = copy.deepcopy(model)
         self.decay = decay
+        self.follow(model)
+
+    def follow(self, model: nn.Module) -> None:
+        """Takes the tensors that the model has now for those to average."""
         pairs = zip(
             [*self.model.parameters(), *self.model.buffers()],
             [*model.parameters(), *model.buffers()],

@@ -20,11 +20,17 @@ class CapturedEpoch:
     """Runs epochs by replaying captured steps; a smaller last batch has a graph of its own."""
 
     def __init__(
-        self, step: Callable[[Batch], tuple[Tensor, Tensor]], parts: dict[str, Any], data: Resident
+        self,
+        step: Callable[[Batch], tuple[Tensor, Tensor]],
+        parts: dict[str, Any],
+        data: Resident,
+        refresh: Callable[[], None] | None = None,
     ) -> None:
+        """``refresh`` is called after the parts' state was changed by anything but a step."""
         self.step = step
         self.parts = parts
         self.data = data
+        self.refresh = refresh
         self.order = data.order(0)
         self.key = data.key(0)
         self.position = torch.zeros(1, dtype=torch.long, device=data.device)
@@ -45,6 +51,8 @@ class CapturedEpoch:
         self.key.copy_(self.data.key(epoch))
         if not self.graphs:
             self._capture()
+        if self.refresh is not None:
+            self.refresh()
         self.position.zero_()
 
     def replay(self) -> None:
@@ -63,7 +71,8 @@ class CapturedEpoch:
     def _capture(self) -> None:
         before = copy.deepcopy({name: part.state_dict() for name, part in self.parts.items()})
         sizes = sorted(set(self.sizes), reverse=True)
-        side = torch.cuda.Stream(device=self.data.device)
+        # What a step does beside its main stream comes second.
+        side = torch.cuda.Stream(device=self.data.device, priority=-1)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for size in sizes:
@@ -75,7 +84,7 @@ class CapturedEpoch:
         for size in sizes:
             graph = torch.cuda.CUDAGraph()
             self.parts["optimizer"].zero_grad(set_to_none=True)
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=side):
                 self._one(size)
             self.graphs[size] = graph
 

@@ -18,6 +18,7 @@ from covlearn import distributed
 from covlearn.average import Average
 from covlearn.checkpoint import Checkpoint
 from covlearn.data import Batch, Batches, Resident, counter
+from covlearn.flat import Working, use_working_copy
 from covlearn.ledger import Ledger
 from covlearn.schedules import Steps
 
@@ -133,7 +134,8 @@ def train(
     parameters: list[Tensor] = [*model.parameters(), *objective.parameters()]
     optimizer = make_optimizer(parameters, plan, data.device)
     average = None if plan.average is None else Average(model, plan.average)
-    step = _Step(model, objective, optimizer, ledger, average, machine, parameters)
+    run_model: nn.Module = torch.compile(model) if machine.compile else model  # type: ignore[assignment]
+    step = _Step(run_model, objective, optimizer, ledger, average, machine, parameters)
     state = _State(model, objective, optimizer, ledger, average)
     history: list[Record] = []
     if checkpoint is not None and (saved := checkpoint.load()) is not None:
@@ -238,32 +240,23 @@ def make_optimizer(
     )
 
 
+@dataclass
 class _Step:
     """Forward, loss, backward and update of one batch, as tensor operations alone."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        objective: Objective,
-        optimizer: torch.optim.Optimizer,
-        ledger: Ledger,
-        average: Average | None,
-        machine: Machine,
-        parameters: list[Tensor],
-    ) -> None:
-        self.model = torch.compile(model) if machine.compile else model
-        self.objective = objective
-        self.optimizer = optimizer
-        self.ledger = ledger
-        self.average = average
-        self.machine = machine
-        self.parameters = parameters
+    model: nn.Module
+    objective: Objective
+    optimizer: torch.optim.Optimizer | Working
+    ledger: Ledger
+    average: Average | None
+    machine: Machine
+    parameters: list[Tensor]
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss, and the logits of the inputs themselves for the ledger."""
         with self.machine.autocast():
             if batch.mix is None:
-                outputs = forward(self.model, batch.x, features=self.objective.needs_features)  # type: ignore[arg-type]
+                outputs = forward(self.model, batch.x, features=self.objective.needs_features)
             else:
                 outputs = Outputs(self.model(batch.mix.x), plain=self.model(batch.x))
         result = self.objective(outputs, batch)
@@ -330,7 +323,9 @@ def _epoch_runner(
     ):
         from covlearn.capture import CapturedEpoch  # noqa: PLC0415  only where CUDA is
 
-        captured = CapturedEpoch(step, state.parts, data)
+        low = machine.precision == "bfloat16" and not machine.compile
+        refresh = use_working_copy(step) if low else None
+        captured = CapturedEpoch(step, state.parts, data, refresh)
         return lambda epoch: mean_loss(captured(epoch), epoch)
     return lambda epoch: _eager_epoch(step, data, epoch)
 

@@ -7,7 +7,7 @@ own. It stays on the device, so that writing it never makes the host wait.
 import torch
 from torch import Tensor, nn
 
-from covlearn import distributed
+from covlearn import distributed, kernels
 from covlearn.losses import pick
 
 
@@ -33,6 +33,11 @@ class Ledger(nn.Module):
     @torch.no_grad()
     def write(self, idx: Tensor, logits: Tensor, y: Tensor) -> None:
         """Records a batch; of a committee (M, B, K), the mean of its logits."""
+        if logits.is_cuda and logits.ndim == 2 and kernels.available():
+            from covlearn.kernels.step import written  # noqa: PLC0415  only where Triton is
+
+            written(logits, y, idx, (self.score, self.prediction, self.loss, self.learned))
+            return
         logits = logits.float().mean(dim=0) if logits.ndim == 3 else logits.float()
         log_BK = (logits.softmax(dim=1) + 1e-8).log()
         loss = -pick(log_BK, y)

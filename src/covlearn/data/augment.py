@@ -7,6 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from covlearn import kernels
 from covlearn.data import counter
 
 
@@ -43,6 +44,23 @@ def augment(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> 
     if how.moves:
         image_BHWC = _moved(image_BHWC, idx, key, how)
     return normalise(image_BHWC, how)
+
+
+def gathered(image_NHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> Tensor:
+    """``augment`` of the images at ``idx``, with the same bits; on CUDA in one pass."""
+    if not image_NHWC.is_cuda or how.rotate or not kernels.available():
+        return augment(image_NHWC[idx], idx, key, how)
+    from covlearn.kernels.step import moved  # noqa: PLC0415  only where Triton is
+
+    return moved(
+        image_NHWC,
+        idx,
+        key,
+        *_affine(how, image_NHWC.device),
+        crop=how.crop,
+        flip=how.flip,
+        streams=(counter.CROP_DOWN, counter.CROP_RIGHT, counter.FLIP),
+    )
 
 
 def normalise(image_BHWC: Tensor, how: Augmentation) -> Tensor:

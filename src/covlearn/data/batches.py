@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from covlearn.checks import check_labels
 from covlearn.data import counter
-from covlearn.data.augment import Augmentation, augment
+from covlearn.data.augment import Augmentation, augment, gathered
 
 
 class Mix(NamedTuple):
@@ -149,7 +149,8 @@ class _Batches(ABC):
         wholes = self.order(epoch).split(self.batch_size)
         requests = [self._request(whole, key) for whole in wholes]
         for whole, request, raw in zip(wholes, requests, self._read(requests), strict=True):
-            yield self._batch(whole, request, raw, key)
+            x = prepare(raw, request, key, self.augmentation)
+            yield self._batch(whole, request, x, key)
 
     def _request(self, whole: Tensor, key: Tensor) -> Tensor:
         """What to read for this process's share of a batch: its examples, then their partners."""
@@ -159,8 +160,7 @@ class _Batches(ABC):
         partner = whole[counter.bits(key, whole, counter.PARTNER).argsort()]
         return torch.cat([idx, partner[self.process :: self.num_processes]])
 
-    def _batch(self, whole: Tensor, request: Tensor, raw: Tensor, key: Tensor) -> Batch:
-        x = prepare(raw, request, key, self.augmentation)
+    def _batch(self, whole: Tensor, request: Tensor, x: Tensor, key: Tensor) -> Batch:
         if not self.mixup:
             return Batch(x, self.y[request], request)
         idx, partner = request.chunk(2)
@@ -207,7 +207,10 @@ class Resident(_Batches):
 
     def gather(self, idx: Tensor, key: Tensor) -> Batch:
         """One batch as tensor operations alone, for a step that is captured."""
-        return self._batch(idx, request := self._request(idx, key), self.x[request], key)
+        request = self._request(idx, key)
+        how = self.augmentation
+        x = self.x[request] if how is None else gathered(self.x, request, key, how)
+        return self._batch(idx, request, x, key)
 
 
 class Loaded(_Batches):

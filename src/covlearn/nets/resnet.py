@@ -9,9 +9,9 @@ by fan-out).
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
+from covlearn.nets.fused import Twice, norm_only, norm_relu, norm_relu_twice
 from covlearn.nets.small import image_channels
 
 
@@ -28,11 +28,11 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(width)
         self.downsample = _downsample(in_channels, width, stride)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The block's output, (B, width, H/stride, W/stride)."""
-        residual = torch.relu(self.bn1(self.conv1(x)))
-        residual = self.bn2(self.conv2(residual))
-        return torch.relu(residual + self.downsample(x))
+    def forward(self, maps: Twice) -> Twice:
+        """The block's output, (B, width, H/stride, W/stride), for the next block's branches."""
+        x, shortcut = maps
+        hidden = norm_relu(self.bn1, self.conv1(x))
+        return norm_relu_twice(self.bn2, self.conv2(hidden), self.downsample(shortcut))
 
 
 class Bottleneck(nn.Module):
@@ -51,12 +51,12 @@ class Bottleneck(nn.Module):
         self.bn3 = nn.BatchNorm2d(out_channels)
         self.downsample = _downsample(in_channels, out_channels, stride)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The block's output, (B, 4·width, H/stride, W/stride)."""
-        residual = torch.relu(self.bn1(self.conv1(x)))
-        residual = torch.relu(self.bn2(self.conv2(residual)))
-        residual = self.bn3(self.conv3(residual))
-        return torch.relu(residual + self.downsample(x))
+    def forward(self, maps: Twice) -> Twice:
+        """The block's output, (B, 4·width, H/stride, W/stride), for the next block's branches."""
+        x, shortcut = maps
+        hidden = norm_relu(self.bn1, self.conv1(x))
+        hidden = norm_relu(self.bn2, self.conv2(hidden))
+        return norm_relu_twice(self.bn3, self.conv3(hidden), self.downsample(shortcut))
 
 
 class ResNet(nn.Module):
@@ -93,8 +93,10 @@ class ResNet(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """What the head sees, (B, 512) or, of bottlenecks, (B, 2048)."""
-        maps = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
-        maps = self.layer4(self.layer3(self.layer2(self.layer1(maps))))
+        stem = norm_relu_twice(self.bn1, self.conv1(x))
+        if not isinstance(self.maxpool, nn.Identity):
+            stem = (self.maxpool(stem[0]),) * 2
+        maps, _ = self.layer4(self.layer3(self.layer2(self.layer1(stem))))
         # Not AdaptiveAvgPool2d, whose gradient on a GPU has no deterministic implementation.
         means: Tensor = maps.mean(dim=(2, 3))
         return means
@@ -122,6 +124,15 @@ def _downsample(in_channels: int, out_channels: int, stride: int) -> nn.Module:
     """The shortcut: nothing where shapes agree, else a 1×1 convolution that makes them agree."""
     if stride == 1 and in_channels == out_channels:
         return nn.Identity()
-    return nn.Sequential(
+    return Projection(
         nn.Conv2d(in_channels, out_channels, 1, stride, bias=False), nn.BatchNorm2d(out_channels)
     )
+
+
+class Projection(nn.Sequential):
+    """A convolution and its batch norm."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """norm(conv(x))."""
+        conv, norm = self
+        return norm_only(norm, conv(x))
