@@ -238,6 +238,7 @@ def test_a_weight_used_twice_gets_both_gradients() -> None:
     assert error(state(models[0]) - start, state(models[1]) - start) < 1e-2
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 def test_a_step_has_few_kernels_and_never_waits() -> None:
     """Of structure, not of time: what a captured ResNet-34 step may launch."""
     counts: list[float] = []
@@ -251,7 +252,7 @@ def test_a_step_has_few_kernels_and_never_waits() -> None:
             torch.cuda.set_sync_debug_mode("default")
         torch.cuda.synchronize()
         activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
-        with torch.profiler.profile(activities=activities) as profile:
+        with torch.profiler.profile(activities=activities, acc_events=True) as profile:
             self.position.zero_()
             self.graphs[128].replay()
             torch.cuda.synchronize()

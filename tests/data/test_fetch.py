@@ -202,7 +202,7 @@ def test_presets_move_the_images_and_nothing_else_does(
         given.update(options, split=split)
 
     store(cifar10[1], cifar10[0])
-    monkeypatch.setattr("covlearn.run.fit_and_evaluate", take)
+    monkeypatch.setattr("covlearn.job.fit_and_evaluate", take)
     monkeypatch.setattr(cli.train, "summary", lambda *_: "")
     train = ["train", "--data", "cifar10", "--method", "ce", "--device", "cpu"]
     assert cli.main([*train, *preset, "--out", str(tmp_path / "run")]) == 0
