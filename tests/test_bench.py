@@ -16,7 +16,14 @@ from PIL import Image
 from covlearn import cli, engine, records
 from covlearn.bench import execute
 from covlearn.bench.execute import check_jobs, job_of, run_cells
-from covlearn.bench.summary import collect, write_summary
+from covlearn.bench.summary import (
+    as_markdown,
+    as_rows,
+    collect,
+    environments_of,
+    paired,
+    write_summary,
+)
 from covlearn.bench.table import Cell, Table, cells_of, read_table
 from covlearn.job import Job, settled
 from tests.runs import assert_same_run
@@ -436,3 +443,24 @@ def test_the_common_protocol_is_that_of_the_papers_table() -> None:
 def test_later_settings_go_over_earlier_ones() -> None:
     assert execute.merged(["a=1", "b=2"], ["a=3"]) == ("a=3", "b=2")
     assert Job("digits", "ce").settings == ()
+
+
+RESULTS = BENCHMARKS.parent / "results"
+
+
+@pytest.mark.parametrize("path", [path for path in TABLES if (RESULTS / path.stem).is_dir()])
+def test_the_committed_tables_are_those_of_the_committed_records(path: Path) -> None:
+    folder, table = RESULTS / path.stem, read_table(path)
+    entries = collect(table, folder)
+    assert any(each.trials for each in entries), "a table without a record"
+    text = as_markdown(
+        table,
+        entries,
+        differences=paired(table, folder),
+        environments=environments_of(entries, folder),
+    )
+    assert (folder / "table.md").read_text(encoding="utf-8") == text
+    rows = json.loads((folder / "table.json").read_text())["cells"]
+    assert rows == json.loads(json.dumps(as_rows(entries)))
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    assert all(line in page for line in text.splitlines() if line.startswith("|"))
