@@ -1,6 +1,7 @@
 """Methods that each break one rule, with the check that must notice and what it says."""
 
 import itertools
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -45,6 +46,13 @@ class Times(CrossEntropy):
 
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, None]:
         return self.factor * super().forward(outputs, batch)[0], None
+
+
+class Dies(Factor):
+    """Its process ends as one does that runs out of memory: no word, no trace."""
+
+    def fit(self, run: Run) -> nn.Module:
+        os._exit(3)
 
 
 class Counts(Factor):

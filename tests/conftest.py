@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -22,6 +23,9 @@ hypothesis.settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=50, print_blob=True
 )
 hypothesis.settings.load_profile("suite")
+
+# No test may look into, or write to, what the person who runs it has fetched.
+os.environ["COVLEARN_DATA"] = tempfile.mkdtemp(prefix="covlearn-tests-")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

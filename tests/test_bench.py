@@ -3,8 +3,9 @@
 import csv
 import dataclasses
 import json
-import os
+import multiprocessing
 import re
+import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -15,21 +16,10 @@ from PIL import Image
 
 from covlearn import cli, engine, records
 from covlearn.bench import execute
-from covlearn.bench.execute import check_jobs, job_of, run_cells
-from covlearn.bench.summary import (
-    as_markdown,
-    as_rows,
-    collect,
-    environments_of,
-    paired,
-    write_summary,
-)
-from covlearn.bench.table import Cell, Table, cells_of, read_table
-from covlearn.job import Job, settled
+from covlearn.bench.execute import run_cells
+from covlearn.bench.summary import collect, write_summary
+from covlearn.bench.table import Cell, cells_of, read_table
 from tests.runs import assert_same_run
-
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-TABLES = sorted(BENCHMARKS.glob("table*.toml"))
 
 TOML = """
 title = "A small table"
@@ -210,7 +200,7 @@ def test_a_table_that_was_cut_off_goes_on(
 def test_rows_with_a_stage_in_common_train_it_once(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = small.read_text().replace('method = "ce"\ntitle = "CE"', 'method = "cal"')
+    text = small.read_text().replace('method = "ce"\n', 'method = "cal"\n')
     text = text.replace('method = "gce"', 'method = "cal"').replace("plan.lr=0.01", "relabel=true")
     small.write_text(text.replace('"plan.epochs=3"', '"plan.epochs=3", "sieve_plan.epochs=2"'))
     table = read_table(small)
@@ -263,14 +253,114 @@ def test_cells_side_by_side_are_those_in_turn(small: Path, tmp_path: Path) -> No
     assert turns == beside
 
 
-def test_a_folder_of_another_table_is_refused(
+@pytest.mark.parametrize(
+    ("old", "new", "difference"),
+    [
+        ('"symmetric:0.2"\nrate = 0.2', '"symmetric:0.3"\nrate = 0.3', "job.noise is"),
+        ("data.npz", "other.npz", "job.data is"),
+        ('"net.hidden=[4]"', '"net.hidden=[5]"', "job.settings is"),
+        ("trials = 2", 'trials = 2\nnet = "linear"', "job.net is null there"),
+        ("trials = 2", "trials = 2\nholdout = 0.2", "job.holdout is null there"),
+        ('preset = "paper"', 'preset = "published"', "job.preset is"),
+    ],
+)
+def test_runs_of_another_table_are_neither_taken_nor_averaged(
+    small: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, difference: str
+) -> None:
+    shutil.copy(small.parent / "data.npz", small.parent / "other.npz")
+    assert command(small, "--trials", "1", "--only", "row=ce,column=data/0.2") == 0
+    assert old in small.read_text()
+    small.write_text(small.read_text().replace(old, new))
+    assert command(small, "--trials", "1", "--only", "row=ce,column=data/0.2") == 1
+    captured = capsys.readouterr()
+    assert f"holds a run of another configuration: {difference}" in captured.err
+    assert "choose another --folder" in captured.err
+    entry = collect(read_table(small), small.parent / "runs")[0]
+    assert entry.ours is None
+    assert len(entry.left_out) == 1
+    assert "## Left out" in (small.parent / "runs" / "table.md").read_text()
+    assert "left out: data/0.2/ce/0: " in captured.out
+
+
+def test_settings_on_the_command_line_belong_to_the_job(small: Path) -> None:
+    assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
+    only = ("--only", "row=ce,rate=0.2", "--set", "plan.epochs=2")
+    assert command(small, "--trials", "2", *only) == 1, "trial 0 has three epochs"
+    rows = json.loads((small.parent / "runs" / "table.json").read_text())["cells"]
+    assert rows[0]["trials"] == "1", "one epoch count in one mean"
+
+
+def test_a_damaged_record_stops_nothing_else(
     small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
-    assert (
-        command(small, "--trials", "1", "--only", "row=ce,rate=0.2", "--set", "plan.lr=0.02") == 1
+    (small.parent / "runs" / "data/0.2/ce/0/result.json").write_text("{")
+    assert command(small, "--trials", "1", "--only", "rate=0.2") == 1
+    captured = capsys.readouterr()
+    assert "data/0.2/gce/0: best" in captured.err
+    assert "result.json must hold JSON" in captured.err
+    rows = json.loads((small.parent / "runs" / "table.json").read_text())["cells"]
+    assert [row["n"] for row in rows if row["column"] == "data/0.2"] == [0, 0, 1]
+
+
+def test_a_process_that_dies_is_a_cell_that_failed(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = small.read_text().replace('method = "gce"', 'method = "tests.bad_methods:Dies"')
+    text = text.replace('settings = ["plan.lr=0.01"]', 'preset = "defaults"')
+    small.write_text(text.replace('"plan.batch_size=8", "plan.lr_milestones=()", ', ""))
+    assert command(small, "--trials", "1", "--processes", "2") == 1
+    errors = capsys.readouterr().err
+    for rate in ("0.2", "0.4"):
+        assert f"data/{rate}/gce/0: its process ended with exit code 3" in errors
+        assert f"data/{rate}/ce/0: best" in errors
+
+
+def test_a_child_ends_when_its_parent_does() -> None:
+    context = multiprocessing.get_context("spawn")
+    alive, lifeline = context.Pipe(duplex=False)
+    child = context.Process(target=execute._end_with_parent, args=(alive,))
+    child.start()
+    alive.close()
+    assert child.is_alive()
+    lifeline.close()
+    child.join(60)
+    assert child.exitcode == 1
+
+
+def test_a_row_that_reads_another_rows_runs_does_not_decide_them(small: Path) -> None:
+    assert command(small, "--trials", "1", "--only", "row=ce at 2,rate=0.2") == 0
+    record = records.read(small.parent / "runs" / "data/0.2/ce/0")
+    assert len(record.metrics) == 3
+    assert record.config["job"]["method"] == "ce"
+
+
+def test_shared_stages_go_when_nobody_asks_for_them(small: Path, tmp_path: Path) -> None:
+    text = small.read_text().replace('method = "ce"\n', 'method = "cal"\n')
+    text = text.replace('method = "gce"', 'method = "cal"').replace("plan.lr=0.01", "relabel=true")
+    small.write_text(text.replace('"plan.epochs=3"', '"plan.epochs=3", "sieve_plan.epochs=2"'))
+    table = read_table(small)
+    cells = list(cells_of(table, trials=1, only=["row=ce,rate=0.2", "row=gce,rate=0.2"]))
+    outcomes = run_cells(table, cells, tmp_path / "runs", device="cpu")
+    next(outcomes)
+    shared = tmp_path / "runs" / "data" / "0.2" / execute.SHARED / "0"
+    names = [path.name for path in shared.iterdir()]
+    assert len(names) == 1
+    assert names[0].startswith("sieve-"), "the last stage is nobody else's"
+    outcomes.close()  # type: ignore[attr-defined]
+    # What was cut off is not taken up again: the data may be another by now.
+    np.savez(
+        tmp_path / "data.npz",
+        **{**np.load(tmp_path / "data.npz"), "x": np.zeros((40, 4), dtype=np.float32)},
     )
-    assert "holds a run of another configuration: method.plan.lr is 0.1" in capsys.readouterr().err
+    execute._loaded.cache_clear()
+    list(run_cells(table, cells[1:], tmp_path / "runs", device="cpu"))
+    assert not shared.parent.exists()
+    losses = [
+        [line["loss"] for line in records.read(tmp_path / "runs" / cell.path).metrics][:2]
+        for cell in cells
+    ]
+    assert losses[0] != losses[1], "a sieve of other inputs"
 
 
 @pytest.mark.parametrize(
@@ -286,11 +376,25 @@ def test_a_folder_of_another_table_is_refused(
         ("[expected.ce]", "[expected.cee]", "expected: there is no 'cee' in this table"),
         ('"data/0.2" = [80.0', '"data/0.3" = [80.0', "expected.ce: there is no 'data/0.3'"),
         ("[70.0]", "[70.0, 1.0, 2.0]", "must be a mean and perhaps a standard deviation, got 3"),
-        ('"epoch:2"', '"epoch:two"', "figure must be one of .* or epoch:N, got 'epoch:two'"),
+        ('"epoch:2"', '"epoch:two"', "figure must be one of .* or epoch:N from 1 on, got"),
+        ('"epoch:2"', '"epoch:0"', "epoch:N from 1 on, got 'epoch:0'"),
         ('same_runs_as = "ce"', 'same_runs_as = "c"', "same_runs_as: there is no 'c'"),
         ('[["gce", "ce"]]', '[["gce", "cx"]]', "pairs: there is no 'cx'"),
         ('name = "gce"', 'name = "ce"', "each row needs a name of its own, 'ce' came twice"),
-        ('name = "gce"', 'name = "../gce"', "must serve as a folder's, got '../gce'"),
+        ('name = "gce"', 'name = "../gce"', "must serve as a folder's, .* got '../gce'"),
+        ('name = "gce"', 'name = "a/b"', "must serve as a folder's, .* got 'a/b'"),
+        ('name = "gce"', 'name = ".stages"', "must serve as a folder's, .* got '.stages'"),
+        ('name = "data/0.4"', 'name = "data/0.2/x"', "would share a folder"),
+        ('"symmetric:0.4"', '"symetric:0.4"', "column data/0.4: noise must be one of"),
+        ("rate = 0.4", "rate = 0.5", "must have the rate of its noise, symmetric:0.4, got 0.5"),
+        ("rate = 0.4", 'published = "x.pt"', "has a published file and needs its rate"),
+        ('["plan.lr=0.01"]', '["machine.precison=float32"]', "row gce: machine.precison cannot"),
+        (
+            'same_runs_as = "ce"',
+            'same_runs_as = "ce"\nsettings = ["plan.epochs=1"]',
+            "reads the runs",
+        ),
+        ('same_runs_as = "ce"', 'same_runs_as = "gce"', "it must have that row's method"),
         ('["plan.lr=0.01"]', '["plan.rl=0.01"]', "row gce: plan.rl cannot be set"),
         ('preset = "paper"', 'preset = "papr"', "preset must be one of .*did you mean 'paper'"),
         ("trials = 2", "trials = 0", "trials must be positive, got 0"),
@@ -316,6 +420,7 @@ def test_a_bad_table_is_refused_before_anything_is_run(
         (["--only", "method=cal"], "no cell of this table has method=cal"),
         (["--only", "rate=much"], "rate must be a number, got 'much'"),
         (["--trials", "-1"], "expected --trials ≥ 0"),
+        (["--data", "clothing1m"], "column data/0.2: data must be digits, .* got 'clothing1m'"),
         (["--set", "plan.epoch=3"], "plan.epoch cannot be set"),
     ],
 )
@@ -360,107 +465,3 @@ def test_pictures_are_drawn_of_what_was_run(small: Path, tmp_path: Path) -> None
     for path in drawn.values():
         pixels = np.asarray(Image.open(path).convert("L"))
         assert pixels.std() > 5, f"{path.name} is blank"
-
-
-# ---- The paper's tables ----------------------------------------------------------------------
-
-
-def read(name: str) -> Table:
-    return read_table(BENCHMARKS / f"{name}.toml")
-
-
-@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
-def test_every_cell_of_the_papers_tables_can_be_made(path: Path) -> None:
-    table = read_table(path)
-    check_jobs(table, list(cells_of(table, trials=1)), settings=())
-    for row in table.rows:
-        assert set(table.expected[row.name]) == {column.name for column in table.columns}
-
-
-def test_the_papers_numbers_are_those_of_its_source() -> None:
-    source = Path(
-        os.environ.get("COVLEARN_SHARED", Path(__file__).resolve().parents[2] / "shared")
-    ) / "000_cff6adb69b38abb1.txt"  # fmt: skip
-    if not source.exists():
-        pytest.skip(f"the paper's source is not at hand: {source} is missing")
-    text = source.read_text(encoding="utf-8")
-    captions = {
-        "table1": "Comparison of test accuracies",
-        "table2": "test accuracies on Clothing1M",
-        "table3": "Analysis of each component",
-        "table4": "without data augmentations",
-    }
-    for name, caption in captions.items():
-        start = text.index(caption)
-        body = text[start : text.index("end{tabular}", start)]
-        printed = [
-            [
-                float(number)
-                for number in re.findall(r"\d+\.\d\d", re.sub(r"\\eta = [\d.]+", "", line))
-            ]
-            for line in body.splitlines()
-        ]
-        printed = [numbers for numbers in printed if numbers]
-        table = read(name)
-        ours = [
-            [number for column in table.columns for number in table.expected[row.name][column.name]]
-            for row in table.rows
-        ]
-        assert ours == printed, name
-
-
-def test_trial_zero_has_the_published_noise_and_others_their_own(tmp_path: Path) -> None:
-    table = read("table1")
-    column = next(column for column in table.columns if column.name == "cifar100/0.4")
-    row = table.rows[-1]
-    jobs = [
-        job_of(table, Cell(row, column, trial), published=published, settings=())
-        for trial, published in ((0, None), (0, tmp_path), (3, tmp_path))
-    ]
-    assert [job.noise for job in jobs] == [
-        "published:0.4",
-        f"file:{tmp_path / 'IDN_0.4_C100.pt'}",
-        "as_published:0.4",
-    ]
-    assert [job.seed for job in jobs] == [0, 0, 3]
-    assert jobs[0].settings == ("augmentation.rotate=15",)
-    assert jobs[0].preset == "published"
-
-
-def test_the_common_protocol_is_that_of_the_papers_table() -> None:
-    table = read("table1")
-    for row in table.rows:
-        made: Any = settled(
-            job_of(table, Cell(row, table.columns[0], 0), published=None, settings=())
-        )[0]
-        if row.name == "dmi":
-            continue  # a stage of its own behind CE
-        plan = made.plan
-        assert (plan.batch_size, plan.lr, plan.momentum, plan.optimizer) == (128, 0.1, 0.9, "sgd")
-        assert (plan.epochs, plan.lr_milestones) == (100, (60,)), row.name
-
-
-def test_later_settings_go_over_earlier_ones() -> None:
-    assert execute.merged(["a=1", "b=2"], ["a=3"]) == ("a=3", "b=2")
-    assert Job("digits", "ce").settings == ()
-
-
-RESULTS = BENCHMARKS.parent / "results"
-
-
-@pytest.mark.parametrize("path", [path for path in TABLES if (RESULTS / path.stem).is_dir()])
-def test_the_committed_tables_are_those_of_the_committed_records(path: Path) -> None:
-    folder, table = RESULTS / path.stem, read_table(path)
-    entries = collect(table, folder)
-    assert any(each.trials for each in entries), "a table without a record"
-    text = as_markdown(
-        table,
-        entries,
-        differences=paired(table, folder),
-        environments=environments_of(entries, folder),
-    )
-    assert (folder / "table.md").read_text(encoding="utf-8") == text
-    rows = json.loads((folder / "table.json").read_text())["cells"]
-    assert rows == json.loads(json.dumps(as_rows(entries)))
-    page = (RESULTS / "README.md").read_text(encoding="utf-8")
-    assert all(line in page for line in text.splitlines() if line.startswith("|"))

@@ -12,6 +12,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from covlearn.capture import CapturedEpoch
+from covlearn.checkpoint import Checkpoint
 from covlearn.data import Augmentation, Resident, Split
 from covlearn.engine import Machine, Plan, train
 from covlearn.evaluation import model_bytes
@@ -184,3 +185,23 @@ def test_an_epoch_is_one_launch_a_step_and_waits_for_nothing() -> None:
         and event.name not in ("cudaGraphLaunch", "cudaStreamIsCapturing")
     ]
     assert within == []
+
+
+class Dropping(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(3 * 32 * 32, 32), nn.Dropout(), nn.Linear(32, 10))
+
+
+def test_dropout_is_the_same_after_a_resume(tmp_path: Path) -> None:
+    def run(name: str, epochs: int) -> bytes:
+        torch.manual_seed(0)
+        model = Dropping()
+        data = Resident(images(), batch_size=64, seed=0, device="cuda")
+        checkpoint = Checkpoint(tmp_path / name, "dropout", seconds_between=0)
+        plan = Plan(epochs=epochs, batch_size=64, lr=0.01)
+        train(model, CrossEntropy(), data, plan, CAPTURED, seed=0, checkpoint=checkpoint)
+        return model_bytes(model)
+
+    whole = run("whole.pt", 3)
+    run("cut.pt", 1)
+    assert run("cut.pt", 3) == whole

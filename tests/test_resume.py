@@ -182,3 +182,14 @@ def test_a_damaged_checkpoint_is_named_and_kept(tmp_path: Path) -> None:
         fit(tmp_path, resume=True)
     assert "is kept" not in str(caught.value)
     assert path.read_bytes() == half
+
+
+def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
+    def meanwhile(stage: str, epochs: int, history: list[Any]) -> None:
+        with pytest.raises(ValueError, match="another process is at work in"):
+            fit(tmp_path, resume=True)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path, progress=meanwhile)
+    fit(tmp_path, resume=True)  # the first one has gone

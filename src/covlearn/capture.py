@@ -70,6 +70,8 @@ class CapturedEpoch:
 
     def _capture(self) -> None:
         before = copy.deepcopy({name: part.state_dict() for name, part in self.parts.items()})
+        # The warm-up draws, too, and an epoch that is resumed at must have the same dropout.
+        random_state = torch.cuda.get_rng_state(self.data.device)
         sizes = sorted(set(self.sizes), reverse=True)
         # What a step does beside its main stream comes second.
         side = torch.cuda.Stream(device=self.data.device, priority=-1)
@@ -87,6 +89,7 @@ class CapturedEpoch:
             with torch.cuda.graph(graph, stream=side):
                 self._one(size)
             self.graphs[size] = graph
+        torch.cuda.set_rng_state(random_state, self.data.device)
 
     def _rewind(self, before: dict[str, Any]) -> None:
         """Undoes the warm-up in place: the graphs will read and write these very tensors."""

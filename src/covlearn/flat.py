@@ -134,6 +134,12 @@ class Working:
     def step(self) -> None:
         """Ends a step of SGD, which the way back may have begun."""
         done = self.beside.join()
+        for place, copy_ in zip(self.low.places, self.copies, strict=True):
+            if place.start in done and copy_.grad is not None:
+                raise ValueError(
+                    "the weight of a convolution must be used by its layer alone, got a second "
+                    "gradient from elsewhere; train with machine.precision=float32"
+                )
         _collect(self.low, self.copies)
         left = [place for place in self.low.places if place.start not in done]
         if not done:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from covlearn.config import Tree, nearest, override, parse_settings
+from covlearn.config import Tree, nearest, override, parse_settings, plain
 from covlearn.data import Split
 from covlearn.data.sources import Source, load_data, with_noise
 from covlearn.engine import Machine
@@ -44,8 +44,12 @@ def run_job(
     progress: Progress | None = None,
     source: Source | None = None,
     shared_stages: Path | None = None,
+    recorded: dict[str, Any] | None = None,
 ) -> Result:
-    """Trains, evaluates and records a job; ``source`` is its data where that is loaded already."""
+    """Trains, evaluates and records a job; ``source`` is its data where that is loaded already.
+
+    ``recorded`` stands for the job in the configuration, if that is not the job itself.
+    """
     method, others = settled(job)
     protocol, name = presets.Protocol(), None
     if job.preset is not None:
@@ -71,6 +75,7 @@ def run_job(
         resume=resume,
         progress=progress,
         shared_stages=shared_stages,
+        job=plain(job) if recorded is None else recorded,
     )
 
 

@@ -15,16 +15,23 @@ old one or the new one. Lines of metrics.jsonl are appended; a resumed run write
 checkpoint first.
 """
 
+import contextlib
 import csv
+import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from covlearn.config import plain, typed
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
 CONFIG, ENVIRONMENT, METRICS, RESULT = (
@@ -111,7 +118,7 @@ class Record:
 def read(folder: str | os.PathLike[str]) -> Record:
     """What a run left behind, finished or not."""
     folder = Path(folder)
-    config = _read_json(folder / CONFIG)
+    config = read_json(folder / CONFIG)
     if config.get("format") != FORMAT:
         raise ValueError(
             f"{folder / CONFIG} must have format {FORMAT}, got {config.get('format')!r}; read it "
@@ -121,7 +128,7 @@ def read(folder: str | os.PathLike[str]) -> Record:
     return Record(
         folder=folder,
         config=config,
-        environment=_read_json(environment) if environment.exists() else {},
+        environment=read_json(environment) if environment.exists() else {},
         metrics=read_metrics(folder),
         result=read_result(folder),
     )
@@ -133,7 +140,7 @@ def read_result(folder: Path) -> Result | None:
     if not path.exists():
         return None
     try:
-        return typed(Result, _read_json(path))
+        return typed(Result, read_json(path))
     except ValueError as error:
         raise ValueError(f"{path} must hold a result of covlearn: {error}") from error
 
@@ -169,7 +176,8 @@ def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | 
         write_json(path, config)
         return None
     there = read(folder).config
-    differing = differences(there, plain(config))
+    # The same run can be put into other words: what they come to is in the other parts.
+    differing = differences({**there, "job": None}, {**plain(config), "job": None})
     if differing:
         listed = "; ".join(differing[:LISTED])
         more = f" and {len(differing) - LISTED} more" if len(differing) > LISTED else ""
@@ -186,6 +194,24 @@ def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | 
     for partial in folder.rglob(f"*{PARTIAL}"):  # what a kill left half written
         partial.unlink()
     return result
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keeps others out of a run folder, as far as the system can; ends with the process."""
+    if fcntl is None:
+        yield
+        return
+    with (folder / CONFIG).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"another process is at work in {folder}; wait for it, or choose another folder"
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        yield
 
 
 def abandon_if_empty(folder: Path) -> None:
@@ -230,8 +256,11 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any] | None]) -> None
     """A CSV file with a line of names; a column that is None is left empty."""
     length = max((len(column) for column in columns.values() if column is not None), default=0)
     cells = [[""] * length if column is None else column for column in columns.values()]
-    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*cells, strict=True))]
-    write_bytes(path, "".join(f"{line}\n" for line in lines).encode())
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([str(cell) for cell in row] for row in zip(*cells, strict=True))
+    write_bytes(path, text.getvalue().encode())
 
 
 def read_table(path: Path) -> dict[str, list[Any]]:
@@ -263,7 +292,8 @@ def _line(stage: str, record: Mapping[str, Any]) -> str:
     return json.dumps(plain({"stage": stage, **record}), allow_nan=False) + "\n"
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a run folder."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -71,6 +71,7 @@ def fit_and_evaluate(
     progress: Progress | None = None,
     checkpoint_seconds: float = 30.0,
     shared_stages: Path | None = None,
+    job: Mapping[str, Any] | None = None,
 ) -> Result:
     """Trains on the noisy labels of ``split``, evaluates each epoch, and records it in ``folder``.
 
@@ -79,7 +80,8 @@ def fit_and_evaluate(
     their noisy labels can choose an epoch. ``preset`` names where the method's settings came from,
     for the record. A finished folder of the same configuration is read back; an unfinished one is
     continued with ``resume``, and ends with the same figures and bits. Runs that are given the same
-    folder of ``shared_stages`` train a stage that they have in common only once.
+    folder of ``shared_stages`` train a stage that they have in common only once. ``job`` says in
+    words what the run is, for the record.
     """
     folder = Path(folder)
     if clean is not None:
@@ -101,6 +103,7 @@ def fit_and_evaluate(
         "format": records.FORMAT,
         "covlearn": covlearn.__version__,
         "method": {"name": method_name(method), **plain(method)},
+        "job": None if job is None else dict(job),
         "preset": preset,
         "seed": seed,
         "net": {"name": net, **run.net_options},
@@ -110,47 +113,49 @@ def fit_and_evaluate(
         "noise": None if noise_card is None else noise_card.to_dict(),
         "machine": plain(machine) | {"device": torch.device(machine.device).type},
     }
+    run.data_identity = fingerprint(config["data"])
     finished = _start(folder, config, resume=resume)
     if finished is not None:
         return finished
 
-    evaluator = Evaluator(
-        test,
-        held=split.subset(held) if len(held) else None,
-        noisy=run.split.y,
-        clean=None if clean is None else clean[kept],
-        machine=machine,
-    )
-    run.after_epoch = evaluator
-    recording = distributed.process() == 0
-    if recording:
-        records.write_json(folder / records.ENVIRONMENT, environment(machine))
-        run.follow = Recorder(run.history, folder, progress)
-    try:
-        model = method.fit(view_of(run))
-    except ValueError:
+    with records.held(folder) if distributed.process() == 0 else contextlib.nullcontext():
+        evaluator = Evaluator(
+            test,
+            held=split.subset(held) if len(held) else None,
+            noisy=run.split.y,
+            clean=None if clean is None else clean[kept],
+            machine=machine,
+        )
+        run.after_epoch = evaluator
+        recording = distributed.process() == 0
         if recording:
-            records.abandon_if_empty(folder)
-        raise
-    result = Result(
-        method=method_name(method),
-        seed=seed,
-        **evaluator.figures(run.history, model),
-        labels=evaluator.labels(run.refined),
-        facts=plain(run.facts),
-    )
-    if recording:
-        records.write_metrics(folder, run.history)
-        table = example_table(run.split.y, run.refined, run.last_ledger, evaluator.clean)
-        records.write_table(folder / records.LABELS, {"idx": kept.tolist(), **table})
-        if (refinement := evaluator.refinement(run.refined)) is not None:
-            records.write_json(folder / records.REFINEMENT, refinement)
-        records.write_bytes(folder / records.PROBS, probs_bytes(run.predict(model)[0], kept))
-        records.write_bytes(folder / records.MODEL, model_bytes(model))
-        records.write_json(folder / records.RESULT, result)
-        # What it would be resumed from has no use any more, and is several times the model's size.
-        shutil.rmtree(folder / records.STAGES, ignore_errors=True)
-    return result
+            records.write_json(folder / records.ENVIRONMENT, environment(machine))
+            run.follow = Recorder(run.history, folder, progress)
+        try:
+            model = method.fit(view_of(run))
+        except ValueError:
+            if recording:
+                records.abandon_if_empty(folder)
+            raise
+        result = Result(
+            method=method_name(method),
+            seed=seed,
+            **evaluator.figures(run.history, model),
+            labels=evaluator.labels(run.refined),
+            facts=plain(run.facts),
+        )
+        if recording:
+            records.write_metrics(folder, run.history)
+            table = example_table(run.split.y, run.refined, run.last_ledger, evaluator.clean)
+            records.write_table(folder / records.LABELS, {"idx": kept.tolist(), **table})
+            if (refinement := evaluator.refinement(run.refined)) is not None:
+                records.write_json(folder / records.REFINEMENT, refinement)
+            records.write_bytes(folder / records.PROBS, probs_bytes(run.predict(model)[0], kept))
+            records.write_bytes(folder / records.MODEL, model_bytes(model))
+            records.write_json(folder / records.RESULT, result)
+            # What it would be resumed from has no use any more, and is larger than all the rest.
+            shutil.rmtree(folder / records.STAGES, ignore_errors=True)
+        return result
 
 
 @dataclass
@@ -172,6 +177,9 @@ class LocalRun:
     follow: Progress | None = None
     checkpoint_seconds: float = 30.0
     shared_stages: Path | None = None
+    data_identity: str = ""
+    """A digest of inputs, test data and right labels, all of which a stage's records depend on."""
+    to_share: FollowedCheckpoint | None = None
     history: dict[str, list[Record]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     refined: tuple[Tensor, Tensor, str] | None = None
@@ -218,6 +226,10 @@ class LocalRun:
         ledger = Ledger(len(split), data.device)
         evaluate = self.after_epoch
         checkpoint = self.checkpoint(stage, plan, data, objective, model)
+        if self.to_share is not None:
+            # A last stage is nobody else's, so that a stage is shared when another one follows.
+            self.to_share.share()
+            self.to_share = None
         try:
             self.history[stage] = train(
                 model,
@@ -241,7 +253,7 @@ class LocalRun:
                 raise ValueError(f"stage {stage}: {error}{kept}") from error
             raise
         if checkpoint is not None and self.history[stage]:
-            checkpoint.share()
+            self.to_share = checkpoint
         if self.history[stage]:
             self.last_ledger = ledger
         return ledger
@@ -282,6 +294,8 @@ class LocalRun:
         identity = fingerprint(
             {
                 "stage": stage,
+                "covlearn": covlearn.__version__,
+                "data": self.data_identity,
                 "plan": asdict(plan),
                 "net": [self.net_name, self.net_options],
                 "seed": self.seed,

@@ -287,3 +287,25 @@ def test_pickle_errors_do_not_leak(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps({"clean_label": [1]}, protocol=4))
     with pytest.raises(ValueError, match=r"labels.pt .*"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.zeros(1, dtype=torch.int8).expand(2**42),
+        torch.zeros(0, dtype=torch.long),
+        torch.eye(3).long().to_sparse(),
+    ],
+    ids=["repeats itself", "empty", "sparse"],
+)
+def test_tensors_that_are_no_plain_vectors_are_left(tmp_path: Path, value: torch.Tensor) -> None:
+    path = saved(
+        tmp_path, {"clean_label_train": torch.from_numpy(CLEAN), "noise_label_train": value}
+    )
+    assert list(read_torch_file(path)) == ["clean_label_train"]
+
+
+def test_labels_beyond_64_bits_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"clean_label_train": [2**70], "noise_label_train": [1]})
+    with pytest.raises(ValueError, match="at most 64 bits"):
+        read_torch_file(path)

@@ -1,20 +1,23 @@
 """Runs the cells of a table: those that are not done, one after the other or side by side."""
 
 import multiprocessing
+import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from covlearn import records
-from covlearn.bench.table import Cell, Table
-from covlearn.config import plain
-from covlearn.data.sources import Source, load_data
+from covlearn.bench.table import Cell, Table, job_of
+from covlearn.config import typed
+from covlearn.data.sources import Source, check_data_name, check_noise, load_data
 from covlearn.evaluation import Progress
-from covlearn.job import Job, run_job, settled
+from covlearn.job import Job, make_machine, run_job, settled
 from covlearn.records import Result
 
 SHARED = ".stages"  # below a column's folder, while its cells are run
@@ -29,37 +32,38 @@ class Outcome:
     error: str | None = None
 
 
-def job_of(table: Table, cell: Cell, *, published: Path | None, settings: Sequence[str]) -> Job:
-    """What a cell is, as ``covlearn train`` would be told; trial 0 has the authors' own noise."""
-    noise, column = cell.column.noise, cell.column
-    if cell.trial == 0 and column.published is not None:
-        noise = f"published:{column.rate:g}"
-        if published is not None:
-            noise = f"file:{published / column.published}"
-    return Job(
-        data=column.data,
-        method=cell.row.method,
-        noise=noise,
-        preset=cell.row.preset or table.preset,
-        seed=cell.trial,
-        net=table.net,
-        settings=merged(table.settings, column.settings, cell.row.settings, settings),
-    )
+@dataclass(frozen=True)
+class Task:
+    """A job, its folder and how to run it; ``recorded`` is the job without paths of its own."""
+
+    job: Job
+    recorded: dict[str, Any]
+    folder: Path
+    shared: Path | None
+    device: str
+    keep_models: bool
 
 
-def merged(*layers: Sequence[str]) -> tuple[str, ...]:
-    """Settings of which the later go over the earlier."""
-    last = {text.partition("=")[0].strip(): text for layer in layers for text in layer}
-    return tuple(last.values())
-
-
-def check_jobs(table: Table, cells: Sequence[Cell], *, settings: Sequence[str]) -> None:
+def check_jobs(
+    table: Table, cells: Sequence[Cell], *, settings: Sequence[str], published: Path | None = None
+) -> None:
     """Says what is wrong with any cell before the first one is run."""
     for cell in cells:
+        job = typed(Job, job_of(table, cell, settings))
         try:
-            settled(job_of(table, cell, published=None, settings=settings))
+            _, others = settled(job)
+            make_machine("cpu", others["machine"])
         except ValueError as error:
             raise ValueError(f"row {cell.row.name}: {error}") from error
+        try:
+            check_data_name(job.data)
+            check_noise(job.noise)
+            if cell.trial == 0 and published is not None and cell.column.published is not None:
+                file = published / cell.column.published
+                if not file.is_file():
+                    raise ValueError(f"there is no published file {file}")
+        except ValueError as error:
+            raise ValueError(f"column {cell.column.name}: {error}") from error
 
 
 def run_cells(
@@ -76,83 +80,117 @@ def run_cells(
 ) -> Iterator[Outcome]:
     """Runs what is not done, yields each cell when it is; one that fails stops no other."""
     by_path = {cell.path: cell for cell in cells}  # rows may share their runs
-    jobs = {
-        path: job_of(table, cell, published=published, settings=settings)
-        for path, cell in by_path.items()
-    }
+    for column in {cell.column.name for cell in cells}:
+        shutil.rmtree(folder / column / SHARED, ignore_errors=True)  # of an earlier, cut off time
+    tasks = {}
+    for path, cell in by_path.items():
+        recorded = job_of(table, cell, settings)
+        job = typed(Job, recorded)
+        if published is not None and job.noise.startswith("published:"):
+            job = replace(job, noise=f"file:{published / (cell.column.published or '')}")
+        place = folder / path
+        tasks[path] = Task(job, recorded, place, place.parents[1] / SHARED / place.name, device,
+                           keep_models)  # fmt: skip
+    waiting = [task.shared for task in tasks.values()]
     if processes == 1:
-        for path, job in jobs.items():
-            shown = None if progress is None else progress(by_path[path])
-            result, error = attempt(job, folder / path, device, keep_models, shown)
-            yield Outcome(by_path[path], result, error)
-        _forget_shared(cells, folder)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=_leave_ctrl_c) as pool:
-        futures = {
-            pool.submit(attempt, job, folder / path, device, keep_models): path
-            for path, job in jobs.items()
-        }
-        try:
-            for future in as_completed(futures):
-                result, error = future.result()
-                yield Outcome(by_path[futures[future]], result, error)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in multiprocessing.active_children():
-                child.terminate()  # what it had saved is there for the next time
-            raise
-    _forget_shared(cells, folder)
+        outcomes: Iterator[tuple[str, Result | None, str | None]] = (
+            (path, *attempt(task, None if progress is None else progress(by_path[path])))
+            for path, task in tasks.items()
+        )
+    else:
+        outcomes = side_by_side(tasks, processes)
+    for path, result, error in outcomes:
+        shared = tasks[path].shared
+        waiting.remove(shared)
+        if shared is not None and shared not in waiting:
+            shutil.rmtree(shared, ignore_errors=True)  # checkpoints are large, and nobody asks
+            if not any(shared.parent.iterdir() if shared.parent.exists() else ()):
+                shutil.rmtree(shared.parent, ignore_errors=True)
+        yield Outcome(by_path[path], result, error)
 
 
-def attempt(
-    job: Job, folder: Path, device: str, keep_models: bool, progress: Progress | None = None
-) -> tuple[Result | None, str | None]:
-    """A job's result, or what went wrong in words; what was cut off goes on."""
+def attempt(task: Task, progress: Progress | None = None) -> tuple[Result | None, str | None]:
+    """A task's result, or what went wrong in words; what was cut off goes on."""
+    folder = task.folder
     try:
         if (folder / records.RESULT).exists():
-            return finished(job, folder), None
+            return finished(task), None
         result = run_job(
-            job,
+            task.job,
             folder,
-            device=device,
+            device=task.device,
             resume=(folder / records.CONFIG).exists(),
             progress=progress,
-            source=_loaded(job.data),
-            # Beside the rows of a column: CAL and its variants have their sieve in common.
-            shared_stages=folder.parents[1] / SHARED / folder.name,
+            source=_loaded(task.job.data),
+            shared_stages=task.shared,
+            recorded=task.recorded,
         )
     except Exception as error:  # one cell's failure must not take the others with it
         return None, f"{type(error).__name__}: {error}"
-    if not keep_models:
+    if not task.keep_models:
         for name in (records.MODEL, records.LABELS, records.PROBS):
             (folder / name).unlink(missing_ok=True)
-        shutil.rmtree(folder / records.STAGES, ignore_errors=True)
     return result, None
 
 
-def finished(job: Job, folder: Path) -> Result | None:
+def finished(task: Task) -> Result | None:
     """The result of a run that was made on whichever machine, if it was this job's."""
-    there = records.read(folder)
-    name = job.method
-    here = {"method": {"name": name, **plain(settled(job)[0])}, "seed": job.seed}
-    differing = records.differences({key: there.config.get(key) for key in here}, here)
+    there = records.read(task.folder)
+    differing = records.differences(there.config.get("job"), task.recorded, path="job")
     if differing:
         raise ValueError(
-            f"{folder} holds a run of another configuration: {'; '.join(differing[:3])}; choose "
-            "another --out, or delete it to run it again"
+            f"{task.folder} holds a run of another configuration: {'; '.join(differing[:3])}; "
+            "choose another --folder, or delete it to run it again"
         )
     return there.result
 
 
-def _forget_shared(cells: Sequence[Cell], folder: Path) -> None:
-    for column in {cell.column.name for cell in cells}:
-        shutil.rmtree(folder / column / SHARED, ignore_errors=True)
+def side_by_side(
+    tasks: dict[str, Task], processes: int
+) -> Iterator[tuple[str, Result | None, str | None]]:
+    """Each task in a process of its own, so many at a time; one that dies is one that failed."""
+    context = multiprocessing.get_context("spawn")
+    waiting, running = list(tasks), {}  # type: ignore[var-annotated]
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                path = waiting.pop(0)
+                results, send = context.Pipe(duplex=False)
+                alive, lifeline = context.Pipe(duplex=False)
+                child = context.Process(target=_child, args=(tasks[path], send, alive))
+                child.start()
+                send.close()
+                alive.close()
+                running[child.sentinel] = (path, child, results, lifeline)
+            for sentinel in wait(list(running)):
+                path, child, results, lifeline = running.pop(sentinel)  # type: ignore[arg-type]
+                try:
+                    result, error = results.recv()
+                except EOFError:
+                    child.join()
+                    result, error = None, f"its process ended with exit code {child.exitcode}"
+                lifeline.close()
+                child.join()
+                yield path, result, error
+    finally:
+        for _, child, _, _ in running.values():
+            child.terminate()  # what it had saved is there for the next time
 
 
-def _leave_ctrl_c() -> None:
-    """A terminal sends Ctrl-C to all processes, and the first one looks after the others."""
+def _child(task: Task, send: Connection, alive: Connection) -> None:
+    # A terminal sends Ctrl-C to all processes, and the first one looks after the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, args=(alive,), daemon=True).start()
+    send.send(attempt(task))
+    send.close()
+
+
+def _end_with_parent(alive: Connection) -> None:
+    """However the parent ends, its side of the line is closed then."""
+    try:
+        alive.recv()
+    except (EOFError, OSError):
+        os._exit(1)
 
 
 @lru_cache(maxsize=1)

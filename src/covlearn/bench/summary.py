@@ -2,13 +2,13 @@
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from covlearn import records
-from covlearn.bench.table import FIGURES, Cell, Column, Row, Table
+from covlearn.bench.table import FIGURES, Cell, Column, Row, Table, job_of
 
 NOTHING = "—"
 
@@ -36,6 +36,8 @@ class Entry:
     compared: str
     paper: tuple[float, ...] | None
     trials: tuple[int, ...]
+    left_out: tuple[str, ...] = ()
+    """Runs in the folder that are not this table's, or cannot be read, in words."""
 
     @property
     def ours(self) -> Spread | None:
@@ -73,14 +75,15 @@ class Difference:
     n: int
 
 
-def paired(table: Table, folder: Path) -> list[Difference]:
+def paired(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Difference]:
     """The differences that the table asks for, over the trials that both rows have."""
     rows = {row.name: row for row in table.rows}
     found = []
     for first, second in table.pairs:
         for column in table.columns:
             ours, theirs = (
-                finished_results(rows[name], column, folder) for name in (first, second)
+                finished_results(table, rows[name], column, folder, settings)[0]
+                for name in (first, second)
             )
             for rule in ("best", "last"):
                 gaps = [
@@ -99,31 +102,50 @@ def paired(table: Table, folder: Path) -> list[Difference]:
 
 
 def finished_results(
-    row: Row, column: Column, folder: Path
-) -> dict[int, tuple[records.Result, Path]]:
-    """The results of the trials that are finished, in order, with their folders."""
+    table: Table, row: Row, column: Column, folder: Path, settings: Sequence[str] = ()
+) -> tuple[dict[int, tuple[records.Result, Path]], list[str]]:
+    """The results of the trials that are finished, in order, with their folders.
+
+    And what was left out, in words: runs that cannot be read, or that are not this table's.
+    """
     place = (folder / Cell(row, column, 0).path).parent
     finished = {
         int(path.parent.name): path.parent
         for path in place.glob(f"*/{records.RESULT}")
         if path.parent.name.isdecimal()
     }
-    results = {trial: (records.read_result(finished[trial]), finished[trial]) for trial in finished}
-    return {
-        trial: (result, place)
-        for trial, (result, place) in sorted(results.items())
-        if result is not None
-    }
+    results, left_out = {}, []
+    for trial, there in sorted(finished.items()):
+        name = there.relative_to(folder).as_posix()
+        try:
+            result = records.read_result(there)
+            config = records.read_json(there / records.CONFIG)
+        except ValueError as error:
+            left_out.append(f"{name}: {error}")
+            continue
+        job = job_of(table, Cell(row, column, trial), settings)
+        differing = records.differences(config.get("job"), job, path="job")
+        if differing:
+            left_out.append(f"{name}: {'; '.join(differing[:3])}")
+        elif result is not None:
+            results[trial] = (result, there)
+    return results, left_out
 
 
-def collect(table: Table, folder: Path) -> list[Entry]:
+def collect(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Entry]:
     """Every row and column with the trials that are finished; the others have no figures."""
-    return [entry(table, row, column, folder) for row in table.rows for column in table.columns]
+    return [
+        entry(table, row, column, folder, settings)
+        for row in table.rows
+        for column in table.columns
+    ]
 
 
-def entry(table: Table, row: Row, column: Column, folder: Path) -> Entry:
+def entry(
+    table: Table, row: Row, column: Column, folder: Path, settings: Sequence[str] = ()
+) -> Entry:
     """One row in one column."""
-    results = finished_results(row, column, folder)
+    results, left_out = finished_results(table, row, column, folder, settings)
     compared = table.figure_of(row)
     figures = {}
     for rule in dict.fromkeys([*FIGURES, compared]):
@@ -135,7 +157,7 @@ def entry(table: Table, row: Row, column: Column, folder: Path) -> Entry:
         if (found := spread(values)) is not None:
             figures[rule] = found
     paper = table.expected.get(row.name, {}).get(column.name)
-    return Entry(row, column, figures, compared, paper, tuple(results))
+    return Entry(row, column, figures, compared, paper, tuple(results), tuple(left_out))
 
 
 def figure_value(result: records.Result, folder: Path, rule: str) -> float | None:
@@ -208,6 +230,9 @@ def as_markdown(
         for (name, column), shown_gaps in by_place.items():
             cells = [name, column, *(shown_gaps.get(rule, NOTHING) for rule in ("best", "last"))]
             lines.append(f"| {' | '.join(cells)} |")
+    if left_out := [text for each in entries for text in each.left_out]:
+        lines += ["", "## Left out", "", "Runs in the folder that are not of this table:", ""]
+        lines += [f"- {text}" for text in dict.fromkeys(left_out)]
     if environments:
         lines += ["", "## Where", ""]
         lines += [f"- {text}: {count} runs" for text, count in environments.items()]
@@ -236,18 +261,19 @@ def environments_of(entries: Iterable[Entry], folder: Path) -> dict[str, int]:
     seen: dict[str, int] = {}
     places = {Cell(each.row, each.column, trial).path for each in entries for trial in each.trials}
     for place in sorted(places):
-        there = records.read(folder / place).environment
+        path = folder / place / records.ENVIRONMENT
+        there = records.read_json(path) if path.exists() else {}
         device = there.get("gpu") or there.get("processor") or "unknown"
         text = f"{device}, torch {there.get('torch')}, commit {there.get('commit') or 'unknown'}"
         seen[text] = seen.get(text, 0) + 1
     return seen
 
 
-def write_summary(table: Table, folder: Path) -> list[Entry]:
+def write_summary(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Entry]:
     """table.md, table.csv and table.json in the folder, from the records that are there."""
-    entries = collect(table, folder)
+    entries = collect(table, folder, settings)
     environments = environments_of(entries, folder)
-    rows, differences = as_rows(entries), paired(table, folder)
+    rows, differences = as_rows(entries), paired(table, folder, settings)
     text = as_markdown(table, entries, differences=differences, environments=environments)
     records.write_bytes(folder / "table.md", text.encode())
     names = list(dict.fromkeys(name for row in rows for name in row))

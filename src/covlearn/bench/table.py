@@ -1,9 +1,10 @@
 """What a table consists of, as its TOML file says it. Nothing here imports torch."""
 
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from covlearn.config import nearest, typed
 
@@ -19,12 +20,14 @@ class Row:
     method: str
     title: str | None = None
     preset: str | None = None
-    """Where the method's settings come from, if not from the table's preset."""
+    """Where the method's settings come from, if not from the table's preset; ``defaults`` are its
+    own, for a method of one's own, ``pkg.mod:Class``."""
     settings: tuple[str, ...] = ()
     figure: str | None = None
     """What is set beside the paper's number where it is not the table's: see ``Table.figure``."""
     same_runs_as: str | None = None
-    """Another row whose runs this one reads, for another figure of the same training."""
+    """Another row whose runs this one reads, for another figure of the same training; it has the
+    method of that row and no settings of its own."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Table:
     figure: str = "best"
     """best, last, mean_of_last_ten, selected or ``epoch:N``: the rule of the paper's number."""
     net: str | None = None
+    holdout: float | None = None
+    """The share of the labels to select by; None: the preset's."""
     settings: tuple[str, ...] = ()
     expected: dict[str, dict[str, tuple[float, ...]]] = field(default_factory=dict)
     """By row and column, the paper's mean and, where it has one, its standard deviation."""
@@ -60,9 +65,19 @@ class Table:
 
     def __post_init__(self) -> None:
         rows, columns = names_of(self.rows, "row"), names_of(self.columns, "column")
+        by_name = {row.name: row for row in self.rows}
         for row in self.rows:
             if row.same_runs_as is not None:
                 _known("same_runs_as", row.same_runs_as, rows)
+                other = by_name[row.same_runs_as]
+                own = row.settings or row.preset or row.method != other.method
+                if own or other.same_runs_as is not None:
+                    raise ValueError(
+                        f"row {row.name} reads the runs of {other.name}: it must have that row's "
+                        "method, no settings and no preset, and that row runs of its own"
+                    )
+        for column in self.columns:
+            check_rate(column)
         for figure in (self.figure, *(row.figure for row in self.rows if row.figure is not None)):
             check_figure(figure)
         for row_name, cells in self.expected.items():
@@ -78,6 +93,10 @@ class Table:
             _known("pairs", name, rows)
         if self.trials < 1:
             raise ValueError(f"trials must be positive, got {self.trials}")
+
+    def trained(self, row: Row) -> Row:
+        """The row whose runs a row reads: itself, or the one that it names."""
+        return next((other for other in self.rows if other.name == row.same_runs_as), row)
 
     def figure_of(self, row: Row) -> str:
         """The rule behind the paper's number in a row."""
@@ -111,6 +130,31 @@ class Cell:
             found[key] == (f"{float(value):g}" if key == "rate" else value)
             for key, value in wanted.items()
         )
+
+
+def job_of(table: Table, cell: Cell, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """What a cell is, in the words of ``covlearn.job.Job``; trial 0 has the authors' own noise."""
+    row, column = table.trained(cell.row), cell.column
+    noise = column.noise
+    if cell.trial == 0 and column.published is not None:
+        noise = f"published:{column.rate:g}"
+    preset = row.preset or table.preset
+    return {
+        "data": column.data,
+        "method": row.method,
+        "noise": noise,
+        "preset": None if preset == "defaults" else preset,
+        "seed": cell.trial,
+        "net": table.net,
+        "holdout": table.holdout,
+        "settings": merged(table.settings, column.settings, row.settings, settings),
+    }
+
+
+def merged(*layers: Sequence[str]) -> list[str]:
+    """Settings of which the later go over the earlier."""
+    last = {text.partition("=")[0].strip(): text for layer in layers for text in layer}
+    return list(last.values())
 
 
 def read_table(path: Path) -> Table:
@@ -173,15 +217,41 @@ def parse_only(text: str, table: Table) -> dict[str, str]:
     return wanted
 
 
+def check_rate(column: Column) -> None:
+    """The rate of a column is that of its noise."""
+    _, _, given = column.noise.partition(":")
+    if column.published is not None and column.rate is None:
+        raise ValueError(f"column {column.name} has a published file and needs its rate")
+    try:
+        rate = float(given)
+    except ValueError:
+        return  # none, or a file
+    if column.rate is not None and rate != column.rate:
+        raise ValueError(
+            f"column {column.name} must have the rate of its noise, {column.noise}, got "
+            f"{column.rate:g}"
+        )
+
+
 def names_of(parts: Iterable[Row] | Iterable[Column], what: str) -> list[str]:
     """Their names, each once and fit for a folder."""
     names: list[str] = []
     for part in parts:
         if part.name in names:
             raise ValueError(f"each {what} needs a name of its own, {part.name!r} came twice")
-        pieces = part.name.split("/")
-        if not all(piece.strip(".") and piece.isprintable() for piece in pieces):
-            raise ValueError(f"the name of a {what} must serve as a folder's, got {part.name!r}")
+        # A column may be a folder in a folder, but then no row's folder may lie where it has them.
+        pieces = part.name.split("/") if what == "column" else [part.name]
+        if not all(piece and piece.isprintable() and piece[0] != "." for piece in pieces) or (
+            what == "row" and "/" in part.name
+        ):
+            raise ValueError(
+                f"the name of a {what} must serve as a folder's, without a leading dot"
+                f"{' or a slash' if what == 'row' else ''}, got {part.name!r}"
+            )
+        inside = [name for name in names if f"{name}/".startswith(f"{part.name}/")]
+        inside += [name for name in names if f"{part.name}/".startswith(f"{name}/")]
+        if inside:
+            raise ValueError(f"{what} {part.name!r} and {inside[0]!r} would share a folder")
         names.append(part.name)
     if not names:
         raise ValueError(f"a table needs a {what}")
@@ -191,9 +261,10 @@ def names_of(parts: Iterable[Row] | Iterable[Column], what: str) -> list[str]:
 def check_figure(figure: str) -> None:
     """One of the accuracies of a result, or ``epoch:N``."""
     kind, _, number = figure.partition(":")
-    if figure not in FIGURES and not (kind == "epoch" and number.isdecimal()):
+    counted = kind == "epoch" and number.isdecimal() and int(number) >= 1
+    if figure not in FIGURES and not counted:
         raise ValueError(
-            f"figure must be one of {', '.join(FIGURES)} or epoch:N, got {figure!r}"
+            f"figure must be one of {', '.join(FIGURES)} or epoch:N from 1 on, got {figure!r}"
             f"{nearest(figure, FIGURES)}"
         )
 

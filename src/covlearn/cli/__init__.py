@@ -1,7 +1,7 @@
 """The command line: one file a command, imported when it is asked for, so that help is quick.
 
-Exit codes: 0 done, 2 bad input or no room on the disk (one sentence on standard error), 130
-interrupted.
+Exit codes: 0 done, 1 a cell of a table failed, 2 bad input or no room on the disk (one sentence on
+standard error), 130 interrupted.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = args.command(args)
         return code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # by Ctrl-C, or because the process was told to end
         how = getattr(args, "interrupted", None) or how_to_resume(args, argv)
         return failed(f"interrupted{how}", code=130)
     except BrokenPipeError:  # whoever read the output has gone; Python must not try again at exit

@@ -70,11 +70,14 @@ def bench(args: argparse.Namespace) -> int:
             f"expected --trials ≥ 0 and --processes ≥ 1, got {trials} and {args.processes}"
         )
     cells = list(cells_of(table, trials=trials, only=args.only))
-    check_jobs(table, cells, settings=args.set)
+    check_jobs(table, cells, settings=args.set, published=args.published)
     folder = args.folder or Path("runs") / args.table.stem
+    entries = write_summary(table, folder, args.set)
     failures: list[Outcome] = []
-    side_by_side = args.processes > 1  # then nobody hears of single epochs
-    follow = contextlib.nullcontext() if side_by_side else progress_bars()
+    side_by_side = args.processes > 1  # then nobody hears of single epochs, and Ctrl-C ends at once
+    follow = (
+        contextlib.nullcontext() if side_by_side else progress_bars(lambda: grid(table, entries))
+    )
     with process_group(args.device) as device, follow as progress:
         outcomes = run_cells(
             table,
@@ -88,11 +91,10 @@ def bench(args: argparse.Namespace) -> int:
             progress=None if progress is None else named(progress),
         )
         for number, outcome in enumerate(outcomes, start=1):
-            write_summary(table, folder)
+            entries = write_summary(table, folder, args.set)
             say(outcome, number, len({cell.path for cell in cells}))
             if outcome.error is not None:
                 failures.append(outcome)
-    entries = write_summary(table, folder)
     if args.figures is not None:
         from covlearn.bench.figures import draw  # noqa: PLC0415
 
@@ -125,23 +127,27 @@ def say(outcome: "Outcome", number: int, total: int) -> None:
     print(f"[{number}/{total}] {outcome.cell.path}: {text}", file=sys.stderr)
 
 
-def show(table: "Table", entries: "Sequence[Entry]", folder: Path) -> None:
-    """The table on standard output."""
-    from rich.console import Console  # noqa: PLC0415
+def grid(table: "Table", entries: "Sequence[Entry]") -> Any:
+    """The table as it stands."""
     from rich.table import Table as Shown  # noqa: PLC0415
 
     from covlearn.bench.summary import compared_text  # noqa: PLC0415
 
-    grid = Shown("method", *(column.name for column in table.columns), title=table.title)
+    shown = Shown("method", *(column.name for column in table.columns), title=table.title)
     by_place = {(each.row.name, each.column.name): each for each in entries}
     for row in table.rows:
-        cells = [
-            compared_text(by_place[row.name, column.name])
-            .replace("**", "")
-            .replace(" (paper", "\n(paper")
-            for column in table.columns
-        ]
-        grid.add_row(row.title or row.name, *cells)
+        cells = [compared_text(by_place[row.name, column.name]) for column in table.columns]
+        cells = [cell.replace("**", "").replace(" (paper", "\n(paper") for cell in cells]
+        shown.add_row(row.title or row.name, *cells)
+    return shown
+
+
+def show(table: "Table", entries: "Sequence[Entry]", folder: Path) -> None:
+    """The table on standard output, and what was left out of it."""
+    from rich.console import Console  # noqa: PLC0415
+
     console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(grid)
+    console.print(grid(table, entries))
+    for text in dict.fromkeys(text for each in entries for text in each.left_out):
+        console.print(f"left out: {text}", markup=False)
     console.print(f"ours (n) over the paper's and the difference; files: {folder}", markup=False)

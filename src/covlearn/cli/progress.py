@@ -4,7 +4,7 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def progress_bars() -> Iterator["Follow"]:
+def progress_bars(above: Callable[[], Any] | None = None) -> Iterator["Follow"]:
     """One bar a stage with loss, accuracy and time left; none outside of a terminal.
+
+    ``above`` gives something to show above the bars, anew each time they are drawn.
 
     Ctrl-C lets the epoch end, so that the run can go on from there; a second one does not wait.
     """
@@ -37,9 +39,16 @@ def progress_bars() -> Iterator["Follow"]:
         TimeRemainingColumn(),
     )
     tasks: dict[str, Any] = {}
+
+    class Bars(Progress):
+        def get_renderables(self) -> Iterator[Any]:
+            if above is not None:
+                yield above()
+            yield from super().get_renderables()
+
     with (
         asked_to_stop() as stop,
-        Progress(*columns, console=console, disable=not console.is_terminal) as bars,
+        Bars(*columns, console=console, disable=not console.is_terminal) as bars,
     ):
 
         def show(stage: str, epochs: int, history: list[dict[str, float]]) -> None:

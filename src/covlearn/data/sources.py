@@ -53,17 +53,20 @@ def load_data(name: str) -> Source:
     and perhaps clean, where ``x`` holds uint8 images (N, H, W, C) or float features (N, …), and
     labels are 0…K−1.
     """
+    check_data_name(name)
     if name == "digits":
         return digits()
-    if name in CIFAR:
-        return from_store(CIFAR[name])
-    if name.endswith(".npz"):
-        return from_npz(Path(name))
+    return from_store(CIFAR[name]) if name in CIFAR else from_npz(Path(name))
+
+
+def check_data_name(name: str) -> None:
+    """Refuses what :func:`load_data` cannot load, by its name alone."""
     known = ["digits", *CIFAR]
-    raise ValueError(
-        f"data must be {', '.join(known)} or the path of an .npz file, got "
-        f"{name!r}{nearest(name, known)}"
-    )
+    if name not in known and not name.endswith(".npz"):
+        raise ValueError(
+            f"data must be {', '.join(known)} or the path of an .npz file, got "
+            f"{name!r}{nearest(name, known)}"
+        )
 
 
 def from_store(facts: Cifar, path: Path | None = None) -> Source:
@@ -153,6 +156,26 @@ def with_noise(source: Source, spec: str, *, seed: int) -> tuple[Source, NoiseCa
 
 def noisy_labels(source: Source, spec: str, *, seed: int) -> NoisyLabels | None:
     """The labels that :func:`with_noise` puts on a source; None for no noise."""
+    kind, given, rate = check_noise(spec)
+    if kind == "none":
+        return None
+    train = source.train
+    if source.clean is not None and not torch.equal(source.clean, train.y):
+        raise ValueError(f"the labels of {source.name} are noisy already; pass noise none")
+    if kind == "file":
+        return labels_from_file(
+            given, train.y.numpy(), num_classes=train.num_classes, data=source.name
+        )
+    if kind in ("published", "as_published"):
+        entry, x = _published(source, rate)
+        if kind == "published":
+            return regenerated(entry, x, train.y.numpy())
+        return drawn_like(entry, x, train.y.numpy(), seed=seed)
+    return _draw(kind, train, rate=rate, seed=seed)
+
+
+def check_noise(spec: str) -> tuple[str, str, float]:
+    """The kind of noise that a text names, what follows it, and the rate where it has one."""
     kind, _, given = spec.partition(":")
     if kind not in NOISES:
         raise ValueError(
@@ -161,26 +184,15 @@ def noisy_labels(source: Source, spec: str, *, seed: int) -> NoisyLabels | None:
     if kind == "none":
         if given:
             raise ValueError(f"noise none has no rate, got {spec!r}")
-        return None
-    if kind == "file" and not given:
-        raise ValueError(f"noise must read file:PATH, as file:labels.npz, got {spec!r}")
-    train = source.train
-    if source.clean is not None and not torch.equal(source.clean, train.y):
-        raise ValueError(f"the labels of {source.name} are noisy already; pass noise none")
+        return kind, given, 0.0
     if kind == "file":
-        return labels_from_file(
-            given, train.y.numpy(), num_classes=train.num_classes, data=source.name
-        )
+        if not given:
+            raise ValueError(f"noise must read file:PATH, as file:labels.npz, got {spec!r}")
+        return kind, given, 0.0
     try:
-        rate = float(given)
+        return kind, given, float(given)
     except ValueError:
         raise ValueError(f"noise must read KIND:RATE, as {kind}:0.4, got {spec!r}") from None
-    if kind in ("published", "as_published"):
-        entry, x = _published(source, rate)
-        if kind == "published":
-            return regenerated(entry, x, train.y.numpy())
-        return drawn_like(entry, x, train.y.numpy(), seed=seed)
-    return _draw(kind, train, rate=rate, seed=seed)
 
 
 def _published(source: Source, rate: float) -> tuple[Published, Tensor]:

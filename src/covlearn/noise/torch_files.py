@@ -64,14 +64,21 @@ def read_torch_file(path: Path) -> dict[str, NDArray[np.int64]]:
         raise ValueError(f"{path} cannot be read as a .pt file: {_first_sentence(error)}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a dictionary, got {type(content).__name__}")
-    vectors = {str(name): _vector(value) for name, value in content.items()}
+    try:
+        vectors = {str(name): _vector(value) for name, value in content.items()}
+    except OverflowError:
+        raise ValueError(f"{path} must hold labels of at most 64 bits") from None
     return {name: vector for name, vector in vectors.items() if vector is not None}
 
 
 def _vector(value: Any) -> NDArray[np.int64] | None:
     if isinstance(value, Tensor):
+        plain = value.layout == torch.strided and value.device.type == "cpu" and value.ndim == 1
+        # A few bytes may claim to be a vector of any length, by repeating themselves.
+        if not plain or value.numel() == 0 or value.stride() != (1,):
+            return None
         whole = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
-        return value.long().numpy() if value.ndim == 1 and whole else None
+        return value.long().numpy() if whole else None
     if isinstance(value, list) and value and all(type(item) is int for item in value):
         return np.array(value, dtype=np.int64)
     match value.state if type(value) is _Array else None:
