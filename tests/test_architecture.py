@@ -13,12 +13,13 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "covlearn"
 FLOORS = [
     ["checks", "config", "records"],
     ["losses", "noise", "transition", "sieve", "covariance", "reweight", "theory"],
+    ["evidence", "verdicts", "preparation"],
     ["schedules", "metrics"],
     ["data", "nets"],
     ["distributed", "average", "committee", "ledger", "checkpoint", "capture", "engine"],
     ["methods"],
     ["evaluation", "stages", "run", "testing"],  # clean labels: out of a method's reach
-    ["job", "bench"],
+    ["job", "fitting", "estimator", "bench"],
     ["cli", "__main__", "demo"],
 ]
 ORDER = [name for floor in FLOORS for name in floor]

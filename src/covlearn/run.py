@@ -175,6 +175,7 @@ class LocalRun:
     history: dict[str, list[Record]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     refined: tuple[Tensor, Tensor, str] | None = None
+    refined_by: Tensor | None = None
     last_ledger: Ledger | None = None
 
     def net(self, name: str) -> nn.Module:
@@ -259,9 +260,12 @@ class LocalRun:
         plain(facts)  # what cannot be written down is refused now, not after training
         self.facts |= facts
 
-    def keep_labels(self, label: Tensor, score: Tensor, *, reason: str) -> None:
+    def keep_labels(
+        self, label: Tensor, score: Tensor, *, reason: str, logits: Tensor | None = None
+    ) -> None:
         """Records D̂ with a score each, higher for a label that is likelier wrong."""
         self.refined = label.cpu(), score.cpu(), reason
+        self.refined_by = None if logits is None else logits.cpu()
 
     def batches(self, split: Split, **options: Any) -> Resident:
         """The training batches of this process."""

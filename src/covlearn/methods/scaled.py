@@ -1,0 +1,99 @@
+"""``recommended`` for data of any size: how long, in what batches and with what network.
+
+The rules were set on scikit-learn's bundled data (see ``benchmarks/detection.py``), by a handful of
+seeds: a batch of about 1.8·√N, at least 600 steps and 20 epochs, and all schedules as shares of the
+epochs. Nothing here looks at a label.
+"""
+
+import math
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+from covlearn.config import Tree, override, plain
+from covlearn.engine import Plan
+from covlearn.methods import Method
+from covlearn.methods.cal import CAL
+from covlearn.methods.crossfit import CrossFittedCAL
+from covlearn.methods.presets import preset
+from covlearn.schedules import Ramp
+
+SHORT_EPOCHS = 30  # of the presets for small data, which are stretched
+FEWEST_STEPS, FEWEST_EPOCHS = 600, 20
+COUNTED_IN_EPOCHS = ("forget_epochs", "warm_up_epochs", "prune_from", "prune_every", "sieve_from")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method with all its settings, and the network that it trains."""
+
+    method: Method
+    net: str
+    net_options: dict[str, Any] = field(default_factory=dict)
+
+
+def recommended(
+    method: str, *, num_examples: int, num_classes: int, shape: tuple[int, ...]
+) -> Choice:
+    """The settings for so many examples of a shape, (D,) or (H, W, C), and so many classes.
+
+    >>> recommended("cal", num_examples=100_000, num_classes=1000, shape=(512,)).method.plan.epochs
+    20
+    """
+    batch_size, epochs = schedule(num_examples)
+    made = preset("recommended", method, "small")
+    stretched = stretch(made, epochs / SHORT_EPOCHS, batch_size)
+    if isinstance(stretched, CAL):
+        stretched = cross_fitted(stretched)
+    return Choice(stretched, *network(shape, num_classes))
+
+
+def schedule(num_examples: int) -> tuple[int, int]:
+    """Examples a batch and epochs.
+
+    >>> [schedule(count) for count in (150, 1297, 100_000)]
+    [(16, 60), (64, 29), (512, 20)]
+    """
+    batch_size = min(max(2 ** round(math.log2(1.8 * math.sqrt(num_examples))), 8), 512)
+    steps = math.ceil(num_examples / batch_size)
+    return batch_size, max(FEWEST_EPOCHS, math.ceil(FEWEST_STEPS / steps))
+
+
+def network(shape: tuple[int, ...], num_classes: int) -> tuple[str, dict[str, Any]]:
+    """An MLP for features, a small convolutional network for images."""
+    if len(shape) == 3:
+        return "cnn", {}
+    width = 256 if num_classes <= 256 else 512
+    return "mlp", {"hidden": [width, width]}
+
+
+def cross_fitted(method: CAL) -> CrossFittedCAL:
+    """CAL with the same settings and a cross-fitted sieve."""
+    return override(CrossFittedCAL(), plain(method))
+
+
+def stretch(method: Method, factor: float, batch_size: int) -> Method:
+    """Every plan and schedule of a method made longer, with another batch size."""
+    changes: Tree = {}
+    for each in fields(method):  # type: ignore[arg-type]
+        value = getattr(method, each.name)
+        if isinstance(value, Plan):
+            changes[each.name] = replace(
+                value,
+                epochs=_times(value.epochs, factor),
+                lr_milestones=tuple(_times(epoch, factor) for epoch in value.lr_milestones),
+                batch_size=batch_size,
+            )
+        elif isinstance(value, Ramp):
+            end = _times(value.end, factor)
+            changes[each.name] = replace(
+                value, start=min(_times(value.start, factor), end), end=end
+            )
+        elif each.name in COUNTED_IN_EPOCHS and value is not None:
+            changes[each.name] = max(1, _times(value, factor))
+    assert is_dataclass(method)
+    stretched: Method = replace(method, **changes)
+    return stretched
+
+
+def _times(epochs: int, factor: float) -> int:
+    return round(epochs * factor)
