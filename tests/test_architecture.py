@@ -15,6 +15,7 @@ FLOORS = [
     ["losses", "noise", "transition", "sieve", "covariance", "reweight", "theory"],
     ["schedules", "metrics"],
     ["data", "nets"],
+    ["inputs"],
     ["distributed", "average", "committee", "ledger", "checkpoint", "capture", "engine"],
     ["methods"],
     ["evaluation", "stages", "run", "testing"],  # clean labels: out of a method's reach
