@@ -16,6 +16,7 @@ FLOORS = [
     ["evidence", "verdicts", "preparation"],
     ["schedules", "metrics"],
     ["data", "nets"],
+    ["inputs"],
     ["distributed", "average", "committee", "ledger", "checkpoint", "capture", "engine"],
     ["methods"],
     ["evaluation", "stages", "run", "testing"],  # clean labels: out of a method's reach

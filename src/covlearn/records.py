@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from covlearn.config import plain, typed
 
@@ -37,6 +37,7 @@ LABELS, MODEL, STAGES = "labels.csv", "model.safetensors", "stages"
 REFINEMENT, PROBS = "refinement.json", "probs.npz"
 PARTIAL = ".partial"  # how the name of a file that is being written ends
 LISTED = 5  # differences that a message names
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
@@ -111,29 +112,40 @@ class Record:
 def read(folder: str | os.PathLike[str]) -> Record:
     """What a run left behind, finished or not."""
     folder = Path(folder)
-    config = _read_json(folder / CONFIG)
-    if config.get("format") != FORMAT:
-        raise ValueError(
-            f"{folder / CONFIG} must have format {FORMAT}, got {config.get('format')!r}; read it "
-            "with the version of covlearn that wrote it"
-        )
+    config = read_config(folder)
     environment = folder / ENVIRONMENT
     return Record(
         folder=folder,
         config=config,
-        environment=_read_json(environment) if environment.exists() else {},
+        environment=read_json(environment) if environment.exists() else {},
         metrics=read_metrics(folder),
         result=read_result(folder),
     )
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """What was run, of a format that can be read."""
+    config = read_json(folder / CONFIG)
+    if config.get("format") != FORMAT:
+        raise ValueError(
+            f"{folder / CONFIG} must have format {FORMAT}, got {config.get('format')!r}; read it "
+            "with the version of covlearn that wrote it"
+        )
+    return config
+
+
 def read_result(folder: Path) -> Result | None:
-    """The result of a finished run."""
+    """The result of a finished run of ``covlearn train``."""
+    return read_outcome(folder, Result)
+
+
+def read_outcome(folder: Path, kind: type[Outcome]) -> Outcome | None:
+    """The result of a finished run of a command whose results are of this kind."""
     path = folder / RESULT
     if not path.exists():
         return None
     try:
-        return typed(Result, _read_json(path))
+        return typed(kind, read_json(path))
     except ValueError as error:
         raise ValueError(f"{path} must hold a result of covlearn: {error}") from error
 
@@ -150,6 +162,13 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | None:
+    """:func:`start_as` of ``covlearn train``."""
+    return start_as(Result, folder, config, resume=resume)
+
+
+def start_as(
+    kind: type[Outcome], folder: Path, config: Mapping[str, Any], *, resume: bool
+) -> Outcome | None:
     """Makes the folder ready for a run of this configuration; the result if there is one already.
 
     Refused are a folder with another configuration, an unfinished run without ``resume``, and a
@@ -168,7 +187,7 @@ def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | 
             )
         write_json(path, config)
         return None
-    there = read(folder).config
+    there = read_config(folder)
     differing = differences(there, plain(config))
     if differing:
         listed = "; ".join(differing[:LISTED])
@@ -177,7 +196,7 @@ def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | 
             f"{folder} holds a run of another configuration: {listed}{more}; "
             "choose another folder, or delete this one to start again"
         )
-    result = read_result(folder)
+    result = read_outcome(folder, kind)
     if result is None and not resume:
         raise ValueError(
             f"{folder} holds an unfinished run; continue it with --resume (resume=True), or choose "
@@ -263,7 +282,8 @@ def _line(stage: str, record: Mapping[str, Any]) -> str:
     return json.dumps(plain({"stage": stage, **record}), allow_nan=False) + "\n"
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a run."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
