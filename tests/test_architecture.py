@@ -13,14 +13,14 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "covlearn"
 FLOORS = [
     ["checks", "config", "records"],
     ["losses", "noise", "transition", "sieve", "covariance", "reweight", "theory"],
-    ["evidence", "verdicts", "preparation"],
+    ["evidence", "verdicts", "preparation", "cells"],
     ["schedules", "metrics"],
     ["data", "nets"],
     ["inputs"],
     ["distributed", "average", "committee", "ledger", "checkpoint", "capture", "engine"],
     ["methods"],
     ["evaluation", "stages", "run", "testing"],  # clean labels: out of a method's reach
-    ["job", "fitting", "estimator", "bench"],
+    ["job", "fitting", "estimator", "fitted", "exports", "bench"],
     ["cli", "__main__", "demo"],
 ]
 ORDER = [name for floor in FLOORS for name in floor]

@@ -229,8 +229,12 @@ def differences(there: Any, here: Any, *, path: str = "") -> list[str]:
 
 def write_json(path: Path, value: Any) -> None:
     """Plain values, readable by any JSON parser."""
-    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
-    write_bytes(path, f"{text}\n".encode())
+    write_bytes(path, json_text(value).encode())
+
+
+def json_text(value: Any) -> str:
+    """Plain values as JSON for files."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_metrics(folder: Path, history: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
