@@ -119,7 +119,7 @@ def test_an_interrupted_run_ends_the_same(
     @contextlib.contextmanager
     def interrupting() -> Iterator[Any]:
         def progress(stage: str, epochs: int, history: list[Any]) -> None:
-            if stage == "cal" and len(history) == 3:
+            if stage == "relabel" and len(history) == 3:
                 signal.raise_signal(signal.SIGINT)
 
         yield progress

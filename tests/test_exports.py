@@ -8,7 +8,7 @@ import pytest
 
 from covlearn import cells
 from covlearn.exports import export
-from covlearn.fitted import COLUMNS, Fitted, FitResult
+from covlearn.fitted import COLUMNS, FitResult, Fitted
 
 CLASSES = ["../up", "A", "a", "CON"]
 

@@ -39,6 +39,10 @@ class Fit:
     verdicts: Verdicts
     logits: Tensor
     """What the verdicts were read off, (N, K)."""
+    crossed: Tensor
+    """What the cross-fitted sieves say, (N, K)."""
+    own_logits: Tensor
+    """What the returned network says, (N, K)."""
     evidence: Evidence
     noise_rate: float
     """The share of labels that look wrong; zero where there is no evidence that any is."""
@@ -164,29 +168,24 @@ def fit_split(
         tolerated=getattr(sieves, "tolerated", 0.02),
         significance=getattr(sieves, "significance", 0.01),
     )
-    # A network trained on cross-fitted D̂ knows the label of an example only through others.
+    # A network trained on cross-fitted D̂ knows the label of an example only through others, and
+    # finds more wrong labels than the sieves it learned from (benchmarks/detection.py).
     relearned = evidence.found and run.refined_by is not None
-    logits = joined(crossed, own_logits) if relearned else crossed
+    logits = own_logits if relearned else crossed
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
-    return assembled(split, run, model, own_logits, logits, verdicts, evidence)
-
-
-def joined(crossed: Tensor, relearned: Tensor) -> Tensor:
-    """The logarithm of the mean of two probabilities, (N, K)."""
-    logs = torch.stack([logits.double().log_softmax(dim=1) for logits in (crossed, relearned)])
-    return logs.logsumexp(dim=0) - torch.tensor(2.0).log()
+    return assembled(split, run, model, (logits, crossed, own_logits), verdicts, evidence)
 
 
 def assembled(
     split: Split,
     run: LocalRun,
     model: nn.Module,
-    own_logits: Tensor,
-    logits: Tensor,
+    said: tuple[Tensor, Tensor, Tensor],
     verdicts: Verdicts,
     evidence: Evidence,
 ) -> Fit:
     """The verdicts with the statistics of the refined labels."""
+    logits, crossed, own_logits = said
     given = split.y.cpu()
     refined = torch.from_numpy(verdicts.refined)
     refined[torch.from_numpy(verdicts.decision == DROP)] = -1
@@ -196,6 +195,8 @@ def assembled(
         model=model.cpu(),
         verdicts=verdicts,
         logits=logits,
+        crossed=crossed,
+        own_logits=own_logits,
         evidence=evidence,
         noise_rate=wrong,
         transition=stats.transition,

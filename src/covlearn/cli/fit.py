@@ -23,9 +23,10 @@ No clean label, noise rate or validation set is needed. The run folder holds the
 and labels.csv: of each example the label given, the one suggested, and what to do (keep, relabel,
 drop, or review: a person should look), with the reason. covlearn predict and covlearn clean go on
 from there.
---set changes a field of the method (covlearn methods NAME lists them), an option of the net (net.…)
-or how it is computed (machine.…), over the preset. Features of images are kept in .covlearn-cache
-beside the run.
+--set changes a field of the method (covlearn methods NAME lists them; those of the recommended cal
+are listed by covlearn methods covlearn.methods.crossfit:CrossFittedCAL), an option of the net
+(net.…) or how it is computed (machine.…), over the preset. Features of images are kept in
+.covlearn-cache beside the run.
 """
 
 

@@ -5,12 +5,14 @@ Here each example's score comes from a sieve that was trained on the other folds
 label is changed the surest predictions must contradict more labels than errors of a model would.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from covlearn.data import counter
+from covlearn.engine import Plan
 from covlearn.evidence import noise_evidence
 from covlearn.methods.base import Run, noisy_prior, root_prior
 from covlearn.methods.cal import CAL
@@ -29,9 +31,15 @@ class CrossFittedCAL(CAL):
     tolerated: float = 0.02
     """The share of them that may contradict the label without a label being wrong."""
     significance: float = 0.01
+    plain_plan: Plan | None = None
+    """How cross-entropy is trained where no label looks wrong; None: as stage 2 is."""
+    average_share: float = 0.0
+    """The share of a stage's steps that an average of its weights spans, at the end; 0: none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not 0 <= self.average_share < 1:
+            raise ValueError(f"average_share must lie in [0, 1), got {self.average_share}")
         if self.folds < 2:
             raise ValueError(f"folds must be at least 2, got {self.folds}")
         if self.labels is not None or self.probs is not None or self.warm_start:
@@ -43,6 +51,7 @@ class CrossFittedCAL(CAL):
     def fit(self, run: Run) -> nn.Module:
         """Train the sieves, look for evidence, refine, train with the covariance term."""
         self.check_bounds()
+        self = self.averaging(len(run.split))  # noqa: PLW0642
         noisy = run.split.y.cpu()
         logits = self.cross_fitted_logits(run)
         probs = logits.softmax(dim=1)
@@ -64,7 +73,8 @@ class CrossFittedCAL(CAL):
         if not evidence.found:
             run.keep_labels(noisy, score, reason="no evidence of wrong labels", logits=logits)
             model = run.net("cal")
-            run.train("ce", model, CrossEntropy(), replace(self.plan, divide_lr=False))
+            plain_plan = self.plain_plan or replace(self.plan, divide_lr=False)
+            run.train("ce", model, CrossEntropy(), plain_plan)
             return model
         refined = self.refine(run, score, logits.argmax(dim=1))
         if bool(refined.dropped.all()):
@@ -72,8 +82,25 @@ class CrossFittedCAL(CAL):
         run.keep_labels(refined.label, score, reason="score of a cross-fitted sieve", logits=logits)
         return self.second_stage(run, refined, None)
 
+    def averaging(self, num_examples: int) -> "CrossFittedCAL":
+        """The same with plans that average over ``average_share`` of their steps."""
+        if not self.average_share:
+            return self
+
+        def averaged(plan: Plan) -> Plan:
+            steps = plan.epochs * math.ceil(num_examples / plan.batch_size)
+            return replace(plan, average=1 - 1 / max(self.average_share * steps, 2.0))
+
+        return replace(
+            self,
+            sieve_plan=averaged(self.sieve_plan),
+            plan=averaged(self.plan),
+            average_share=0.0,
+        )
+
     def cross_fitted_logits(self, run: Run) -> Tensor:
         """(N, K): of each example what the sieve says that was trained without its fold."""
+        self = self.averaging(len(run.split))  # noqa: PLW0642
         noisy = run.split.y.cpu()
         fold = stratified_folds(noisy, self.folds, seed=run.seed)
         prior = root_prior(run.split) if self.sieve_prior == "root" else noisy_prior(run.split)
