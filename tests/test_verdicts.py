@@ -127,6 +127,24 @@ def test_few_examples_are_no_evidence() -> None:
     assert "too few" in evidence.sentence
 
 
+def test_guesses_are_evidence_of_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    found = 0
+    for _ in range(100):
+        logits = torch.randn(300, 3, generator=generator)
+        labels = torch.randint(3, (300,), generator=generator)
+        evidence = noise_evidence(logits, labels)
+        assert evidence.contradicted > 30  # and yet
+        found += evidence.found
+    assert found <= 12
+    evidence = noise_evidence(torch.eye(3).repeat(40, 1), torch.arange(120) // 40)
+    assert not evidence.found
+    assert evidence.sentence == (
+        "the model predicts 35.0% of the labels, and guesses would 33.3%: it has learned too "
+        "little to tell which are wrong"
+    )
+
+
 def test_right_labels_are_evidence_of_nothing() -> None:
     generator = torch.Generator().manual_seed(0)
     found = 0

@@ -2,7 +2,9 @@
 
 A classifier disagrees with some labels on clean data, too: those near a border, and its own errors.
 Where it is surest of itself its errors are rare, and labels that are wrong are about as frequent as
-elsewhere. So only the surest examples count as evidence.
+elsewhere. So only the surest examples count as evidence, and only those of a classifier that has
+learned something: one that guesses contradicts labels, too. Classes that overlap everywhere look
+like wrong labels, and nothing in the data tells the two apart.
 """
 
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from torch import Tensor
 from covlearn.checks import Array, check_labels, check_scores
 
 FEWEST = 30  # surest examples that must be looked at
+LEARNED = 0.05  # the chance at which guesses would agree with as many labels
 
 
 @dataclass(frozen=True)
@@ -21,13 +24,17 @@ class Evidence:
     """How many of the surest predictions contradict the label, and whether that is beyond chance.
 
     ``p_value`` is the chance of so many or more if ``tolerated`` of the surest predictions were
-    errors of the classifier itself.
+    errors of the classifier itself. ``agreement`` is the share of all labels that it predicts,
+    ``by_chance`` the share that guesses as frequent as its predictions would.
     """
 
     surest: int
     contradicted: int
     tolerated: float
     p_value: float
+    agreement: float
+    by_chance: float
+    learned: bool
     found: bool
 
     @property
@@ -40,6 +47,11 @@ class Evidence:
         """The evidence in words, with its numbers."""
         if self.surest < FEWEST:
             return "too few examples to tell wrong labels from errors of the model"
+        if not self.learned:
+            return (
+                f"the model predicts {self.agreement:.1%} of the labels, and guesses would "
+                f"{self.by_chance:.1%}: it has learned too little to tell which are wrong"
+            )
         what = (
             f"of the {self.surest:,} examples that the model is surest of, {self.contradicted:,} "
             f"({self.share:.1%}) have another label"
@@ -80,7 +92,16 @@ def noise_evidence(
     sure = _surest(logits, surest)
     count, wrong = int(sure.sum()), int((logits.argmax(dim=1) != given)[sure].sum())
     p_value = float(binom.sf(wrong - 1, count, tolerated)) if count else 1.0
-    return Evidence(count, wrong, tolerated, p_value, count >= FEWEST and p_value < significance)
+    predicted, num_examples = logits.argmax(dim=1), len(given)
+    same = int((predicted == given).sum())
+    by_chance = float(
+        (torch.bincount(given, minlength=logits.shape[1]) / num_examples)[predicted].mean()
+    )
+    learned = float(binom.sf(same - 1, num_examples, by_chance)) < LEARNED
+    found = count >= FEWEST and p_value < significance and learned
+    return Evidence(
+        count, wrong, tolerated, p_value, same / num_examples, by_chance, learned, found
+    )
 
 
 def _surest(logits: Tensor, share: float) -> Tensor:
