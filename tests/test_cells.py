@@ -17,7 +17,7 @@ def test_a_defused_cell_comes_back(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "＝1"])
 def test_formulas_do_not_run(text: str) -> None:
-    assert not defused(text).startswith(FORMULA)
+    assert defused(text)[0] not in "=+-@\t\r\n＝＋－＠"
 
 
 @pytest.mark.parametrize("text", ["-3", "+1.5e-7", "oak", "", "3-4", "'quoted'"])
@@ -38,11 +38,12 @@ def test_a_table_comes_back(tmp_path: Path) -> None:
     assert read_cells(tmp_path / "empty.csv") == {"x": []}
 
 
-@given(st.text())
+@given(st.text() | st.text(alphabet="./\\a:"))
 def test_a_safe_name_stays_in_its_folder(text: str) -> None:
     name = safe_name(text)
     assert Path("folder", name).parent == Path("folder")
-    assert name not in ("", ".", "..")
+    assert name
+    assert not name.startswith(".")
     assert not set(name) & set('/\\:*?"<>|\0\n ')
     assert len(name.encode()) <= 101
     assert safe_name(name) == name

@@ -120,11 +120,16 @@ def test_only_the_surest_are_evidence() -> None:
     assert "100 examples that the model is surest of, 10 (10.0%)" in many.sentence
 
 
-def test_few_examples_are_no_evidence() -> None:
-    logits = torch.eye(2).repeat(FEWEST // 2 - 1, 1) * 5
-    evidence = noise_evidence(logits, torch.tensor([1, 0] * (FEWEST // 2 - 1)))
-    assert not evidence.found
-    assert "too few" in evidence.sentence
+@pytest.mark.parametrize("count", [FEWEST - 2, FEWEST])
+def test_few_examples_are_no_evidence(count: int) -> None:
+    logits = torch.eye(2).repeat(count // 2, 1) * 5
+    labels = torch.arange(count) % 2
+    labels[:6] = 1 - labels[:6]
+    evidence = noise_evidence(logits, labels)
+    assert (evidence.surest, evidence.contradicted, evidence.learned) == (count, 6, True)
+    assert evidence.p_value < 0.001
+    assert evidence.found == (count == FEWEST)
+    assert evidence.found != ("too few" in evidence.sentence)
 
 
 def test_guesses_are_evidence_of_nothing() -> None:

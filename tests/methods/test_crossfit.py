@@ -137,6 +137,9 @@ def test_every_method_is_stretched_as_a_whole(name: str, count: int) -> None:
         if isinstance(value, Ramp):
             assert value.end <= epochs
     assert typed(type(choice.method), plain(choice.method)) == choice.method
+    if name == "ce":
+        assert vars(choice.method)["plan"].epochs == epochs
+        assert vars(choice.method)["plan"].lr_milestones == (round(epochs * 2 / 3),)
 
 
 def test_the_network_fits_the_data() -> None:
