@@ -2,9 +2,9 @@
 
 A batch of about 1.8·√N, at least 600 steps and 20 epochs, and all schedules as shares of the
 epochs. CAL differs from its preset for small data: the sieves are cross-fitted, plainly trained and
-held back by half the epochs, a weight decay of 1/√N (3 % at most) and an average of the weights, and
-the second stage is trained on D̂ in the same way, without the covariance and peer terms. Where no
-label looks wrong, cross-entropy is trained as its own preset says.
+held back by half the epochs, a weight decay of 1/√N (3 % at most) and an average of the weights,
+and the second stage is trained on D̂ in the same way, without the covariance and peer terms. Where
+no label looks wrong, cross-entropy is trained as its own preset says.
 
 All of this was chosen on scikit-learn's bundled data, by clean labels and a handful of seeds, and
 ``benchmarks/detection.py`` measures it on the same data: a gain on digits, and a loss against the
