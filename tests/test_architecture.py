@@ -13,12 +13,24 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "covlearn"
 FLOORS = [
     ["checks", "config", "records", "kernels"],
     ["losses", "noise", "transition", "sieve", "covariance", "reweight", "theory"],
+    ["evidence", "verdicts", "preparation", "cells"],
     ["schedules", "metrics"],
     ["data", "nets"],
-    ["distributed", "average", "committee", "ledger", "checkpoint", "capture", "flat", "engine"],
+    ["inputs"],
+    [
+        "distributed",
+        "average",
+        "committee",
+        "ledger",
+        "checkpoint",
+        "capture",
+        "flat",
+        "engine",
+        "kept",
+    ],
     ["methods"],
     ["evaluation", "stages", "run", "testing"],  # clean labels: out of a method's reach
-    ["job", "bench"],
+    ["job", "fitting", "estimator", "fitted", "exports", "bench"],
     ["cli", "__main__", "demo"],
 ]
 ORDER = [name for floor in FLOORS for name in floor]

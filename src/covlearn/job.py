@@ -88,7 +88,7 @@ def settled(job: Job) -> tuple[Method, dict[str, Tree]]:
     # A field of the method goes before what else can be set under its name.
     own = {field.name for field in fields(method)}  # type: ignore[arg-type]
     others = {
-        name: _group(settings, name) if name not in own else {}
+        name: group(settings, name) if name not in own else {}
         for name in ("net", "machine", "augmentation")
     }
     return override(method, settings), others
@@ -144,7 +144,7 @@ def json_or_text(text: Any) -> Any:
         return text
 
 
-def _group(settings: Tree, name: str) -> Tree:
+def group(settings: Tree, name: str) -> Tree:
     """Takes the settings under a name out of all settings."""
     part = settings.pop(name, {})
     if not isinstance(part, dict):

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from covlearn.config import plain, typed
 
@@ -44,6 +44,7 @@ LABELS, MODEL, STAGES = "labels.csv", "model.safetensors", "stages"
 REFINEMENT, PROBS = "refinement.json", "probs.npz"
 PARTIAL = ".partial"  # how the name of a file that is being written ends
 LISTED = 5  # differences that a message names
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
@@ -118,12 +119,7 @@ class Record:
 def read(folder: str | os.PathLike[str]) -> Record:
     """What a run left behind, finished or not."""
     folder = Path(folder)
-    config = read_json(folder / CONFIG)
-    if config.get("format") != FORMAT:
-        raise ValueError(
-            f"{folder / CONFIG} must have format {FORMAT}, got {config.get('format')!r}; read it "
-            "with the version of covlearn that wrote it"
-        )
+    config = read_config(folder)
     environment = folder / ENVIRONMENT
     return Record(
         folder=folder,
@@ -134,13 +130,29 @@ def read(folder: str | os.PathLike[str]) -> Record:
     )
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """What was run, of a format that can be read."""
+    config = read_json(folder / CONFIG)
+    if config.get("format") != FORMAT:
+        raise ValueError(
+            f"{folder / CONFIG} must have format {FORMAT}, got {config.get('format')!r}; read it "
+            "with the version of covlearn that wrote it"
+        )
+    return config
+
+
 def read_result(folder: Path) -> Result | None:
-    """The result of a finished run."""
+    """The result of a finished run of ``covlearn train``."""
+    return read_outcome(folder, Result)
+
+
+def read_outcome(folder: Path, kind: type[Outcome]) -> Outcome | None:
+    """The result of a finished run of a command whose results are of this kind."""
     path = folder / RESULT
     if not path.exists():
         return None
     try:
-        return typed(Result, read_json(path))
+        return typed(kind, read_json(path))
     except ValueError as error:
         raise ValueError(f"{path} must hold a result of covlearn: {error}") from error
 
@@ -157,6 +169,13 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | None:
+    """:func:`start_as` of ``covlearn train``."""
+    return start_as(Result, folder, config, resume=resume)
+
+
+def start_as(
+    kind: type[Outcome], folder: Path, config: Mapping[str, Any], *, resume: bool
+) -> Outcome | None:
     """Makes the folder ready for a run of this configuration; the result if there is one already.
 
     Refused are a folder with another configuration, an unfinished run without ``resume``, and a
@@ -175,7 +194,7 @@ def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | 
             )
         write_json(path, config)
         return None
-    there = read(folder).config
+    there = read_config(folder)
     # The same run can be put into other words: what they come to is in the other parts.
     differing = differences({**there, "job": None}, {**plain(config), "job": None})
     if differing:
@@ -185,7 +204,7 @@ def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | 
             f"{folder} holds a run of another configuration: {listed}{more}; "
             "choose another folder, or delete this one to start again"
         )
-    result = read_result(folder)
+    result = read_outcome(folder, kind)
     if result is None and not resume:
         raise ValueError(
             f"{folder} holds an unfinished run; continue it with --resume (resume=True), or choose "
@@ -236,8 +255,12 @@ def differences(there: Any, here: Any, *, path: str = "") -> list[str]:
 
 def write_json(path: Path, value: Any) -> None:
     """Plain values, readable by any JSON parser."""
-    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
-    write_bytes(path, f"{text}\n".encode())
+    write_bytes(path, json_text(value).encode())
+
+
+def json_text(value: Any) -> str:
+    """Plain values as JSON for files."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_metrics(folder: Path, history: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
@@ -293,7 +316,7 @@ def _line(stage: str, record: Mapping[str, Any]) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a run folder."""
+    """The object in a JSON file of a run."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -20,8 +20,8 @@ import covlearn
 from covlearn import distributed, records
 from covlearn.checks import check_labels
 from covlearn.config import plain
-from covlearn.data import Batch, Resident, Split, counter
-from covlearn.engine import Machine, Objective, Outputs, Plan, Record, predict, train
+from covlearn.data import Resident, Split, counter
+from covlearn.engine import Machine, Objective, Plan, Record, predict, train
 from covlearn.evaluation import (
     EVALUATION_BATCH,
     Evaluator,
@@ -34,6 +34,7 @@ from covlearn.evaluation import (
     model_bytes,
     probs_bytes,
 )
+from covlearn.kept import Kept
 from covlearn.ledger import Ledger
 from covlearn.methods import METHODS, Method
 from covlearn.methods.base import view_of
@@ -183,6 +184,7 @@ class LocalRun:
     history: dict[str, list[Record]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     refined: tuple[Tensor, Tensor, str] | None = None
+    refined_by: Tensor | None = None
     last_ledger: Ledger | None = None
 
     def net(self, name: str) -> nn.Module:
@@ -271,9 +273,12 @@ class LocalRun:
         plain(facts)  # what cannot be written down is refused now, not after training
         self.facts |= facts
 
-    def keep_labels(self, label: Tensor, score: Tensor, *, reason: str) -> None:
+    def keep_labels(
+        self, label: Tensor, score: Tensor, *, reason: str, logits: Tensor | None = None
+    ) -> None:
         """Records D̂ with a score each, higher for a label that is likelier wrong."""
         self.refined = label.cpu(), score.cpu(), reason
+        self.refined_by = None if logits is None else logits.cpu()
 
     def batches(self, split: Split, **options: Any) -> Resident:
         """The training batches of this process."""
@@ -319,36 +324,6 @@ class LocalRun:
             if self.shared_stages is None
             else self.shared_stages / f"{stage}-{identity[:16]}.pt",
         )
-
-
-class Kept(Objective):
-    """An objective over some of the examples; the others get no weight."""
-
-    def __init__(self, inner: Objective, keep: Tensor) -> None:
-        super().__init__()
-        self.inner = inner
-        self.capturable = inner.capturable
-        self.needs_features = inner.needs_features
-        self.register_buffer("keep", keep.float())
-
-    keep: Tensor
-
-    def strength(self, epoch: int) -> float:
-        """That of the inner objective."""
-        return self.inner.strength(epoch)
-
-    def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
-        """That of the inner objective."""
-        self.inner.begin_epoch(epoch, ledger)
-
-    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The inner losses with their weights times 0 or 1."""
-        result = self.inner(outputs, batch)
-        if isinstance(result, Tensor):
-            raise ValueError("an objective that is one number a batch cannot leave examples out")
-        loss, weight = result
-        keep = self.keep[batch.idx]
-        return loss, (keep if weight is None else weight * keep).expand_as(loss)
 
 
 def held_out(num_examples: int, share: float, seed: int) -> tuple[Tensor, Tensor]:

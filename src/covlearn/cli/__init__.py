@@ -14,9 +14,9 @@ from typing import NoReturn
 
 import covlearn
 from covlearn import records
-from covlearn.cli import bench, data, methods, noise, train
+from covlearn.cli import bench, clean, data, doctor, fit, methods, noise, predict, train
 
-COMMANDS = (train, methods, data, noise, bench)
+COMMANDS = (fit, predict, clean, doctor, train, methods, data, noise, bench)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,7 +73,9 @@ def how_to_resume(args: argparse.Namespace, argv: Sequence[str]) -> str:
         return ""
     if (folder / records.RESULT).exists():
         return ""
-    again = shlex.join(["covlearn", *argv, *([] if args.resume else ["--resume"])])
+    again = shlex.join(
+        ["covlearn", *argv, *([] if getattr(args, "resume", True) else ["--resume"])]
+    )
     return f"; nothing that was saved is lost, continue with: {again}"
 
 

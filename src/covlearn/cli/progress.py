@@ -35,7 +35,7 @@ def progress_bars(above: Callable[[], Any] | None = None) -> Iterator["Follow"]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}  accuracy {task.fields[accuracy]:.1%}"),
+        TextColumn("loss {task.fields[loss]:.4f}  {task.fields[says]}"),
         TimeRemainingColumn(),
     )
     tasks: dict[str, Any] = {}
@@ -53,7 +53,12 @@ def progress_bars(above: Callable[[], Any] | None = None) -> Iterator["Follow"]:
 
         def show(stage: str, epochs: int, history: list[dict[str, float]]) -> None:
             last = history[-1]
-            shown: dict[str, Any] = {"loss": last["loss"], "accuracy": last["test_accuracy"]}
+            says = (
+                f"accuracy {last['test_accuracy']:.1%}"
+                if "test_accuracy" in last
+                else f"agrees with {last['agreement']:.1%} of labels"
+            )
+            shown: dict[str, Any] = {"loss": last["loss"], "says": says}
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=epochs, **shown)
             bars.update(tasks[stage], completed=len(history), **shown)

@@ -117,7 +117,7 @@ def from_npz(path: Path) -> Source:
             f"{arrays['x'].shape[1:]} and {arrays['x_test'].shape[1:]}"
         )
     num_classes = max(2, int(max(y.max(), y_test.max())) + 1)
-    augmentation = _still(arrays["x"])
+    augmentation = still(arrays["x"])
     try:
         train, test = (
             Split(
@@ -245,7 +245,7 @@ def _inputs(x: NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(x))
 
 
-def _still(x: NDArray[Any]) -> Augmentation | None:
+def still(x: NDArray[Any]) -> Augmentation | None:
     """Images are normalised by the mean and deviation of their channels, and not moved."""
     if x.dtype != np.uint8 or x.ndim != 4:
         return None

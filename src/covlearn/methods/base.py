@@ -49,8 +49,13 @@ class Run(Protocol):
         """Records what the method found out, an estimated noise rate for one."""
         ...
 
-    def keep_labels(self, label: Tensor, score: Tensor, *, reason: str) -> None:
-        """Records D̂ (−1: dropped) with a score each, higher for a label that is likelier wrong."""
+    def keep_labels(
+        self, label: Tensor, score: Tensor, *, reason: str, logits: Tensor | None = None
+    ) -> None:
+        """Records D̂ (−1: dropped) with a score each, higher for a label that is likelier wrong.
+
+        ``logits`` (N, K) are what D̂ was made of, where they say more than the returned network's.
+        """
         ...
 
 

@@ -129,8 +129,11 @@ class CAL:
             raise ValueError("D̂ must keep some example, got none; move lower and upper together")
         reason = "sieve score above the threshold" if sieve is not None else "from a file"
         run.keep_labels(refined.label, refined.score, reason=reason)
-        run.note(kept_share=float(refined.keep.float().mean()), dropped=int(refined.dropped.sum()))
+        return self.second_stage(run, refined, sieve)
 
+    def second_stage(self, run: Run, refined: Refined, sieve: nn.Module | None) -> nn.Module:
+        """Training with the covariance term of D̂, or plainly on it."""
+        run.note(kept_share=float(refined.keep.float().mean()), dropped=int(refined.dropped.sum()))
         model = sieve if self.warm_start and sieve is not None else run.net("cal")
         if self.relabel:
             run.train(

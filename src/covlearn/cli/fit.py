@@ -1,0 +1,199 @@
+"""``covlearn fit``."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from covlearn.cli.progress import progress_bars, step_bars
+from covlearn.config import plain
+
+if TYPE_CHECKING:
+    from covlearn.fitted import FitResult
+    from covlearn.inputs import Examples
+
+CACHE = ".covlearn-cache"
+EXAMPLE = """\
+example:
+  covlearn fit flowers/ --out runs/flowers            a folder with one folder of images a class
+  covlearn fit customers.csv --label churned --id customer_no --out runs/churn
+  covlearn fit embeddings.npz --out runs/mine --dry-run
+
+No clean label, noise rate or validation set is needed. The run folder holds the model, result.json
+and labels.csv: of each example the label given, the one suggested, and what to do (keep, relabel,
+drop, or review: a person should look), with the reason. covlearn predict and covlearn clean go on
+from there.
+--set changes a field of the method (covlearn methods NAME lists them; those of the recommended cal
+are listed by covlearn methods covlearn.methods.crossfit:CrossFittedCAL), an option of the net
+(net.…) or how it is computed (machine.…), over the preset. Features of images are kept in
+.covlearn-cache beside the run.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """The command and its options."""
+    parser = commands.add_parser(
+        "fit",
+        help="learn from your own data and find the labels that are wrong",
+        description="Trains on labels some of which are wrong, and says which.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=fit)
+    add = parser.add_argument
+    add("source", metavar="SOURCE", help="a folder of images, a CSV or Parquet file, or an .npz")
+    add("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
+    add_columns(parser)
+    add("--label", metavar="COLUMN", help="the column of labels")
+    add("--features", default="auto", help="of images: auto, none (pixels), or a network's name")
+    add("--method", default="cal", help="a name of covlearn methods (default: cal)")
+    add("--preset", default="recommended", help="recommended (default), paper or published")
+    add("--net", default="auto", help="a network by name, or pkg.mod:factory (default: auto)")
+    add("--set", nargs="+", action="extend", default=[], metavar="PATH=VALUE", help="see below")
+    add("--seed", type=int, default=0, help="of weights, folds and order (default: 0)")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
+    add("--dry-run", action="store_true", help="read the data, say what would run, and stop")
+    add("--resume", action="store_true", help="continue the unfinished run in the folder")
+    add("--json", action="store_true", help="print the result as one JSON object")
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """What ``fit`` and ``predict`` ask of a source alike."""
+    add = parser.add_argument
+    add("--id", metavar="COLUMN", help="the column that names examples")
+    add("--image", metavar="COLUMN", help="the column of image paths")
+    add(
+        "--on-bad",
+        choices=["refuse", "skip"],
+        default="refuse",
+        help="what to do with examples that cannot be read (default: refuse)",
+    )
+
+
+def fit(args: argparse.Namespace) -> int:
+    """Reads, trains, judges, records and sums up."""
+    from covlearn.fitted import check_place, fit_examples  # noqa: PLC0415
+    from covlearn.job import make_method  # noqa: PLC0415
+
+    check_place(args.out)
+    make_method(args.method)  # reading may take hours, and a wrong name is wrong now
+    asked = {
+        "path": str(Path(args.source).absolute()),
+        "label": args.label,
+        "id": args.id,
+        "image": args.image,
+        "features": args.features,
+        "on_bad": args.on_bad,
+    }
+    examples = read(args, cache=None if args.dry_run else args.out.absolute().parent / CACHE)
+    if args.dry_run:
+        print(plan_of(examples, args))
+        return 0
+    with progress_bars() as progress:
+        result = fit_examples(
+            examples,
+            args.out,
+            source=asked,
+            method=args.method,
+            preset=args.preset,
+            net=args.net,
+            settings=tuple(args.set),
+            seed=args.seed,
+            device=args.device,
+            resume=args.resume,
+            progress=progress,
+        )
+    print(json.dumps(plain(result)) if args.json else summary(result, args.out))
+    return 0
+
+
+def read(args: argparse.Namespace, **options: Any) -> "Examples":
+    """The examples of the command's source, with a bar while they are read."""
+    from covlearn.inputs import read_examples  # noqa: PLC0415
+
+    with step_bars() as show:
+        return read_examples(
+            args.source,
+            id=args.id,
+            image=args.image,
+            on_bad=args.on_bad,
+            progress=lambda done, total, what: show(what, done, total),
+            **({"label": args.label, "features": args.features} if "label" in args else {}),
+            **options,
+        )
+
+
+def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
+    """What would be done, without doing it."""
+    from covlearn.engine import Plan  # noqa: PLC0415
+    from covlearn.fitted import Prepared  # noqa: PLC0415
+    from covlearn.fitting import set_up  # noqa: PLC0415
+
+    prepared = Prepared.of(examples)
+    setup = set_up(
+        args.method,
+        split=prepared.split,
+        preset=args.preset,
+        net=args.net,
+        settings=args.set,
+        device=args.device,
+    )
+    method = setup.choice.method
+    plans = {name: value for name, value in vars(method).items() if isinstance(value, Plan)}
+    kind = "images" if prepared.augmentation is not None else "features"
+    shape = "×".join(map(str, examples.x.shape[1:]))
+    lines = [
+        f"{len(examples):,} examples, {len(examples.classes):,} classes, {shape} {kind}",
+        *skipped_lines([{"id": item.id, "reason": item.reason} for item in examples.skipped]),
+        f"method {args.method} ({args.preset}), network {setup.choice.net} on "
+        f"{setup.machine.device}",
+        *(
+            f"  {name}: {plan.epochs} epochs in batches of {plan.batch_size}"
+            + (
+                f", {method.folds} times"
+                if name == "sieve_plan" and hasattr(method, "folds")
+                else ""
+            )
+            for name, plan in plans.items()
+        ),
+        f"nothing was trained or written; without --dry-run the run would be in {args.out}",
+    ]
+    return "\n".join(lines)
+
+
+def summary(result: "FitResult", folder: Path) -> str:
+    """The outcome for a reader who does not train networks."""
+    count = result.decisions
+    lines = [f"{result.examples:,} examples, {result.classes:,} classes."]
+    if result.evidence["found"]:
+        lines += [
+            f"About {result.noise_rate:.0%} of the labels look wrong.".replace("%", " %"),
+            f"{_labels(count['relabel'])} could be repaired, {count['drop']:,} should be dropped, "
+            f"{count['review']:,} should be looked at by a person.",
+        ]
+    else:
+        lines.append("No evidence that labels are wrong: none was changed.")
+        if count["review"]:
+            lines.append(f"{count['review']:,} stand out and should be looked at by a person.")
+    sentence = result.evidence["sentence"]
+    lines.append(f"Why: {sentence}.")
+    lines += skipped_lines(result.skipped)
+    lines += [f"Note: {note}" for note in result.notes]
+    lines += [
+        f"Every label with its reason: {folder / 'labels.csv'}",
+        f"Next: covlearn clean {folder} --out DIR --as csv, or covlearn predict {folder} SOURCE",
+    ]
+    return "\n".join(lines)
+
+
+def skipped_lines(skipped: list[dict[str, str]]) -> list[str]:
+    """What was left out of the source, if anything."""
+    if not skipped:
+        return []
+    first = "; ".join(f"{item['id']} ({item['reason']})" for item in skipped[:3])
+    more = f"; and {len(skipped) - 3:,} more, in result.json" if len(skipped) > 3 else ""
+    return [f"{len(skipped):,} left out: {first}{more}"]
+
+
+def _labels(count: int) -> str:
+    return "1 label" if count == 1 else f"{count:,} labels"

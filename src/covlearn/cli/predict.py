@@ -1,0 +1,75 @@
+"""``covlearn predict``."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from covlearn.cli.fit import add_columns, read, skipped_lines
+
+EXAMPLE = """\
+example:
+  covlearn predict runs/flowers new-flowers/ --out preds.csv
+  covlearn predict runs/churn customers-today.csv --id customer_no --out preds.csv --probabilities
+
+The source is of the kind that the run was fitted to; labels are not needed. The file has the
+columns id, predicted and confidence, the probability of the predicted class.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """The command and its options."""
+    parser = commands.add_parser(
+        "predict",
+        help="predict new examples with a fitted run",
+        description="Predicts the classes of new examples with what covlearn fit learned.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=predict)
+    add = parser.add_argument
+    add("run", metavar="RUN", type=Path, help="folder of a run of covlearn fit")
+    add("source", metavar="SOURCE", help="examples as those that the run was fitted to")
+    add("--out", required=True, type=Path, metavar="FILE", help="CSV file to write")
+    add_columns(parser)
+    add("--probabilities", action="store_true", help="add a column for each class")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
+    add("--dry-run", action="store_true", help="read the data, say what would be done, and stop")
+
+
+def predict(args: argparse.Namespace) -> int:
+    """Reads by the run's recipe, predicts, writes."""
+    from covlearn import cells  # noqa: PLC0415
+    from covlearn.fitted import load  # noqa: PLC0415
+    from covlearn.fitting import resolve_device  # noqa: PLC0415
+
+    device = resolve_device(args.device)
+    fitted = load(args.run)
+    if args.out.is_dir():
+        raise ValueError(f"{args.out} must be a file, but it is a folder; name a file in it")
+    examples = read(args, recipe=fitted.recipe)
+    left_out = skipped_lines([{"id": item.id, "reason": item.reason} for item in examples.skipped])
+    if args.dry_run:
+        print(
+            "\n".join(
+                [
+                    f"{len(examples):,} examples, {len(fitted.classes):,} classes, on {device}",
+                    *left_out,
+                    f"nothing was written; without --dry-run it would be in {args.out}",
+                ]
+            )
+        )
+        return 0
+    probs = fitted.probabilities(examples.x, device=device)
+    best = probs.argmax(axis=1)
+    names = ["id", "predicted", "confidence"]
+    columns: list[Any] = [
+        examples.ids,
+        [fitted.classes[number] for number in best],
+        [f"{value:.6g}" for value in probs.max(axis=1)],
+    ]
+    if args.probabilities:
+        names += [f"p({name})" for name in fitted.classes]
+        columns += [[f"{value:.6g}" for value in column] for column in probs.T]
+    cells.write_cells(args.out, names, zip(*columns, strict=True))
+    print("\n".join([f"{len(examples):,} predictions: {args.out}", *left_out]))
+    return 0

@@ -1,0 +1,198 @@
+"""The scikit-learn face: fit on labels that may be wrong, predict, and see which ones are.
+
+from covlearn.estimator import NoisyLabelClassifier
+
+model = NoisyLabelClassifier(random_state=0).fit(X, y)
+model.predict(X_new)
+model.label_issues_
+"""
+
+import copy
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from covlearn.data import Resident, Split
+from covlearn.data.sources import still
+from covlearn.engine import Machine, predict
+from covlearn.evaluation import EVALUATION_BATCH
+from covlearn.fitting import Fit, Settings, fit_split, set_up
+from covlearn.preparation import Standardizer
+
+BLOCK = 4096
+
+
+class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that learns from labels some of which are wrong, and says which.
+
+    Neither clean labels nor a noise rate nor a validation set are needed. ``X`` holds numbers
+    (N, D), in an array or a DataFrame, or uint8 images (N, H, W, C); ``y`` any labels. Columns are
+    standardised inside.
+
+    Parameters: ``method`` is a name of ``covlearn methods``; ``preset`` is recommended (scaled with
+    the data), paper or published; ``net`` is auto or a network by name; ``settings`` are those of
+    ``covlearn train --set``, as ``{"plan.epochs": 40}``; ``device`` is auto, cpu or cuda.
+
+    After ``fit``: ``refined_labels_``; ``label_quality_``, 0–1, below one half for a label that
+    the model does not believe; ``label_issues_``, a row an example (given, suggested, decision,
+    quality, confidence, reason); ``evidence_`` for wrong labels; ``noise_rate_``; ``transition_``,
+    with ``transition_[i, j]`` = P(given = j | refined = i); ``covariance_``; ``history_``.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = NoisyLabelClassifier(random_state=0, settings={"plan.epochs": 5}).fit(X, y)
+    >>> model.label_issues_.columns.tolist()
+    ['given', 'suggested', 'decision', 'quality', 'confidence', 'reason']
+    """
+
+    def __init__(
+        self,
+        method: str = "cal",
+        *,
+        net: str = "auto",
+        preset: str = "recommended",
+        random_state: Any = None,
+        settings: Settings | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.method = method
+        self.net = net
+        self.preset = preset
+        self.random_state = random_state
+        self.settings = settings
+        self.device = device
+
+    def fit(self, X: Any, y: Any, **unsupported: Any) -> Self:
+        """Trains on the given labels and judges each of them."""
+        if unsupported:
+            raise TypeError(
+                f"fit takes X and y only, got {', '.join(unsupported)}; sample_weight is not "
+                "supported: the weight of an example is what this method finds out"
+            )
+        inputs, labels = self._checked(X, y)
+        self.classes_, y_numbers = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must have at least two classes, got one class, {self.classes_[0]}")
+        split = self._split(inputs, torch.from_numpy(y_numbers.astype(np.int64)))
+        setup = set_up(
+            self.method,
+            split=split,
+            preset=self.preset,
+            net=self.net,
+            settings=self.settings or (),
+            device=self.device,
+        )
+        self.machine_ = setup.machine
+        fit = fit_split(split, setup, seed=_seed(self.random_state), classes=self.classes_.tolist())
+        self._keep(fit, X)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each example."""
+        probs = self.predict_proba(X)
+        return np.asarray(self.classes_[probs.argmax(axis=1)])
+
+    @torch.no_grad()
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities (N, K), in the order of ``classes_``."""
+        check_is_fitted(self)
+        inputs = self._inputs(X, reset=False)
+        if self.standardizer_ is None:
+            split = Split(
+                torch.from_numpy(inputs),
+                torch.zeros(len(inputs), dtype=torch.int64),
+                len(self.classes_),
+                self.augmentation_,
+            )
+            machine = Machine(device="cpu")
+            logits, _ = predict(
+                self.model_, Resident(split, batch_size=EVALUATION_BATCH, shuffle=False), machine
+            )
+            return np.asarray(logits.double().softmax(dim=1).numpy())
+        # In float64, so that a row has the same probabilities in whatever company it comes.
+        net = copy.deepcopy(self.model_).double().eval()
+        rows = torch.from_numpy(self.standardizer_(inputs))
+        logits = torch.cat([net(block) for block in rows.split(BLOCK)])
+        return np.asarray(logits.softmax(dim=1).numpy())
+
+    def _checked(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        if _is_images(X):
+            inputs = self._inputs(X, reset=True)
+            labels = np.asarray(y)
+            if labels.shape != (len(inputs),):
+                raise ValueError(
+                    f"y must have one label an image, {len(inputs)}, got shape {labels.shape}"
+                )
+        else:
+            inputs, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        return inputs, labels
+
+    def _inputs(self, X: Any, *, reset: bool) -> NDArray[Any]:
+        if not _is_images(X):
+            return np.asarray(validate_data(self, X, dtype=np.float64, reset=reset))
+        if reset:
+            self.n_features_in_ = int(np.prod(X.shape[1:]))
+        elif int(np.prod(X.shape[1:])) != self.n_features_in_:
+            raise ValueError(
+                f"images must be as in fit, {self.n_features_in_} values each, got {X.shape[1:]}"
+            )
+        return np.ascontiguousarray(X)
+
+    def _split(self, inputs: NDArray[Any], y: torch.Tensor) -> Split:
+        num_classes = len(self.classes_)
+        self.augmentation_ = still(inputs)
+        if self.augmentation_ is not None:
+            self.standardizer_ = None
+            return Split(torch.from_numpy(inputs), y, num_classes, self.augmentation_)
+        self.standardizer_ = Standardizer.of(inputs)
+        x = torch.from_numpy(self.standardizer_(inputs)).float()
+        return Split(x, y, num_classes)
+
+    def _keep(self, fit: Fit, X: Any) -> None:
+        verdicts, classes = fit.verdicts, self.classes_
+        self.model_ = fit.model
+        self.refined_labels_ = classes[verdicts.refined]
+        self.label_quality_ = verdicts.quality
+        index = X.index if isinstance(X, pd.DataFrame) else None
+        self.label_issues_ = pd.DataFrame(
+            {
+                "given": classes[verdicts.given],
+                "suggested": classes[verdicts.suggested],
+                "decision": verdicts.decision,
+                "quality": verdicts.quality,
+                "confidence": verdicts.confidence,
+                "reason": verdicts.reason,
+            },
+            index=index,
+        )
+        self.evidence_ = fit.evidence
+        self.noise_rate_ = fit.noise_rate
+        self.transition_ = fit.transition.numpy()
+        self.covariance_ = fit.covariance.numpy()
+        self.history_ = fit.history
+
+
+def _is_images(X: Any) -> bool:
+    return isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim == 4
+
+
+def _seed(random_state: Any) -> int:
+    """A seed of the run; the global state of NumPy is neither read nor moved."""
+    if random_state is None:
+        return int(np.random.default_rng().integers(2**31))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
+        raise ValueError(
+            f"random_state must be None, an integer or a generator of NumPy, got {random_state!r}"
+        )
+    return int(random_state)

@@ -1,0 +1,119 @@
+"""Is there any sign that labels are wrong at all? Asked before a label is changed.
+
+A classifier disagrees with some labels on clean data, too: those near a border, and its own errors.
+Where it is surest of itself its errors are rare, and labels that are wrong are about as frequent as
+elsewhere. So only the surest examples count as evidence, and only those of a classifier that has
+learned something: one that guesses contradicts labels, too. Classes that overlap everywhere look
+like wrong labels, and nothing in the data tells the two apart.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from scipy.stats import binom
+from torch import Tensor
+
+from covlearn.checks import Array, check_labels, check_scores
+
+FEWEST = 30  # surest examples that must be looked at
+LEARNED = 0.05  # the chance at which guesses would agree with as many labels
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How many of the surest predictions contradict the label, and whether that is beyond chance.
+
+    ``p_value`` is the chance of so many or more if ``tolerated`` of the surest predictions were
+    errors of the classifier itself. ``agreement`` is the share of all labels that it predicts,
+    ``by_chance`` the share that guesses as frequent as its predictions would.
+    """
+
+    surest: int
+    contradicted: int
+    tolerated: float
+    p_value: float
+    agreement: float
+    by_chance: float
+    learned: bool
+    found: bool
+
+    @property
+    def share(self) -> float:
+        """The share of the surest predictions that contradict the label."""
+        return self.contradicted / self.surest if self.surest else 0.0
+
+    @property
+    def sentence(self) -> str:
+        """The evidence in words, with its numbers."""
+        if self.surest < FEWEST:
+            return "too few examples to tell wrong labels from errors of the model"
+        if not self.learned:
+            return (
+                f"the model predicts {self.agreement:.1%} of the labels, and guesses would "
+                f"{self.by_chance:.1%}: it has learned too little to tell which are wrong"
+            )
+        what = (
+            f"of the {self.surest:,} examples that the model is surest of, {self.contradicted:,} "
+            f"({self.share:.1%}) have another label"
+        )
+        against = f"(p = {self.p_value:.2g} if {self.tolerated:.0%} were errors of its own)"
+        verdict = "wrong labels are there" if self.found else "no evidence of wrong labels"
+        return f"{what}: {verdict} {against}"
+
+
+def noise_evidence(
+    logits: Array,
+    given: Array,
+    *,
+    surest: float = 0.25,
+    tolerated: float = 0.02,
+    significance: float = 0.01,
+) -> Evidence:
+    """Whether the surest predictions contradict the labels more often than errors would.
+
+    ``logits`` (N, K) must come from a model that was not trained on the example's own label. The
+    surest are the share ``surest`` of the examples of each predicted class with the largest gap
+    between the two largest logits, at least 30 in all: fewer are no evidence.
+
+    >>> logits = torch.eye(2).repeat(100, 1) * 5
+    >>> given = torch.tensor([0, 1] * 90 + [1, 0] * 10)
+    >>> noise_evidence(logits, given, surest=1.0).found
+    True
+    """
+    for name, value in (
+        ("surest", surest),
+        ("tolerated", tolerated),
+        ("significance", significance),
+    ):
+        if not 0 < value <= 1:
+            raise ValueError(f"{name} must lie in (0, 1], got {value}")
+    logits = check_scores(logits)
+    given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")
+    sure = _surest(logits, surest)
+    count, wrong = int(sure.sum()), int((logits.argmax(dim=1) != given)[sure].sum())
+    p_value = float(binom.sf(wrong - 1, count, tolerated)) if count else 1.0
+    predicted, num_examples = logits.argmax(dim=1), len(given)
+    same = int((predicted == given).sum())
+    by_chance = float(
+        (torch.bincount(given, minlength=logits.shape[1]) / num_examples)[predicted].mean()
+    )
+    learned = float(binom.sf(same - 1, num_examples, by_chance)) < LEARNED
+    found = count >= FEWEST and p_value < significance and learned
+    return Evidence(
+        count, wrong, tolerated, p_value, same / num_examples, by_chance, learned, found
+    )
+
+
+def _surest(logits: Tensor, share: float) -> Tensor:
+    """A mask of the surest of each predicted class."""
+    top = logits.double().topk(2, dim=1)
+    gap, predicted = top.values[:, 0] - top.values[:, 1], top.indices[:, 0]
+    size_K = torch.bincount(predicted, minlength=logits.shape[1])
+    share = min(1.0, max(share, FEWEST / len(logits)))
+    # By class, and in each from the largest gap: the place of an example in its class is its rank.
+    order = gap.argsort(descending=True, stable=True)
+    order = order[predicted[order].argsort(stable=True)]
+    first_K = size_K.cumsum(0) - size_K
+    rank = torch.empty_like(predicted)
+    rank[order] = torch.arange(len(order)) - first_K[predicted[order]]
+    return rank < (share * size_K[predicted]).ceil()

@@ -1,0 +1,337 @@
+"""Run folders of ``covlearn fit``: fit a source into one, and predict from one.
+
+Beside the files of every run (:mod:`covlearn.records`) there are
+
+labels.csv         one line an example: id, given, suggested, decision, quality, confidence, reason
+recipe.json        how inputs are made of a source, their means and deviations, and the classes
+examples.parquet   ids, and paths of images, for exports
+table.parquet      the source's own columns, where it is a table
+probs.npz          what the verdicts were read off (N, K)
+refinement.npz     T̂ and the covariances (K, K)
+
+A network is built again from its configuration and weights: nothing is unpickled.
+"""
+
+import io
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import covlearn
+from covlearn import cells, records
+from covlearn.config import plain, typed
+from covlearn.data import Resident, Split
+from covlearn.data.augment import Augmentation
+from covlearn.data.sources import still
+from covlearn.engine import Machine, predict
+from covlearn.evaluation import (
+    EVALUATION_BATCH,
+    Progress,
+    Recorder,
+    digest,
+    environment,
+    model_bytes,
+    probs_bytes,
+)
+from covlearn.fitting import Fit, Setup, fit_split, set_up
+from covlearn.inputs import Examples
+from covlearn.nets import build_net, load_pretrained
+from covlearn.preparation import Standardizer
+from covlearn.run import input_shape, method_name
+from covlearn.stages import digests_of_files
+from covlearn.verdicts import DECISIONS
+
+RECIPE, EXAMPLES, TABLE, REFINEMENT = (
+    "recipe.json",
+    "examples.parquet",
+    "table.parquet",
+    "refinement.npz",
+)
+COLUMNS = ("id", "given", "suggested", "decision", "quality", "confidence", "reason")
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What came out of ``covlearn fit``, for result.json."""
+
+    method: str
+    seed: int
+    examples: int
+    classes: int
+    skipped: list[dict[str, str]]
+    """Examples of the source that could not be used, with the reason."""
+    noise_rate: float
+    decisions: dict[str, int]
+    evidence: dict[str, Any]
+    facts: dict[str, Any]
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+    kind: str = "fit"
+    format: int = records.FORMAT
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Examples as a network takes them, and how to make others alike."""
+
+    split: Split
+    standardizer: Standardizer | None
+    augmentation: Augmentation | None
+
+    @classmethod
+    def of(cls, examples: Examples) -> "Prepared":
+        """Features are standardised, images normalised by channel."""
+        if examples.y is None:
+            raise ValueError("the source must have labels to fit to, got none; name them by label")
+        num_classes = len(examples.classes)
+        if num_classes < 2:
+            raise ValueError(f"the source must have two classes at least, got {examples.classes}")
+        augmentation = still(examples.x.numpy())
+        if augmentation is not None:
+            return cls(Split(examples.x, examples.y, num_classes, augmentation), None, augmentation)
+        standardizer = Standardizer.of(examples.x.numpy())
+        x = torch.from_numpy(standardizer(examples.x.numpy())).float()
+        return cls(Split(x, examples.y, num_classes), standardizer, None)
+
+
+def fit_examples(
+    examples: Examples,
+    folder: Path,
+    *,
+    source: dict[str, Any],
+    method: str = "cal",
+    preset: str = "recommended",
+    net: str = "auto",
+    settings: tuple[str, ...] = (),
+    seed: int = 0,
+    device: str = "auto",
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> FitResult:
+    """Fits, judges every label and writes the run folder; a finished one is read back.
+
+    ``source`` says for the record where the examples are from.
+    """
+    prepared = Prepared.of(examples)
+    setup = set_up(
+        method, split=prepared.split, preset=preset, net=net, settings=settings, device=device
+    )
+    shape = input_shape(prepared.split)
+    build_net(  # what is wrong with a net is said before there is a folder
+        setup.choice.net,
+        num_classes=prepared.split.num_classes,
+        input_shape=shape,
+        seed=0,
+        options=setup.choice.net_options,
+    )
+    config = configuration(prepared, setup, source=source, seed=seed, preset=preset)
+    finished = records.start_as(FitResult, folder, config, resume=resume)
+    if finished is not None:
+        return finished
+    records.write_json(folder / records.ENVIRONMENT, environment(setup.machine))
+    try:
+        fit = fit_split(
+            prepared.split,
+            setup,
+            seed=seed,
+            classes=examples.classes,
+            folder=folder,
+            follow=lambda history: Recorder(history, folder, progress),
+        )
+    except ValueError:
+        records.abandon_if_empty(folder)
+        raise
+    result = FitResult(
+        method=config["method"]["name"],
+        seed=seed,
+        examples=len(examples),
+        classes=len(examples.classes),
+        skipped=[asdict(item) for item in examples.skipped],
+        noise_rate=fit.noise_rate,
+        decisions={name: fit.verdicts.count(name) for name in DECISIONS},
+        evidence=asdict(fit.evidence) | {"sentence": fit.evidence.sentence},
+        facts=plain(fit.facts),
+        seconds=sum(record["seconds"] for stage in fit.history.values() for record in stage),
+        notes=list(examples.notes),
+    )
+    write_files(folder, examples, prepared, fit, result)
+    shutil.rmtree(folder / records.STAGES, ignore_errors=True)
+    return result
+
+
+def configuration(
+    prepared: Prepared, setup: Setup, *, source: dict[str, Any], seed: int, preset: str
+) -> dict[str, Any]:
+    """Everything that decides what is computed."""
+    split, choice = prepared.split, setup.choice
+    return {
+        "format": records.FORMAT,
+        "command": "fit",
+        "covlearn": covlearn.__version__,
+        "method": {"name": method_name(choice.method), **plain(choice.method)},
+        "preset": preset,
+        "seed": seed,
+        "net": {"name": choice.net, **choice.net_options},
+        "files": digests_of_files([plain(choice.method), choice.net_options]),
+        "source": source,
+        "data": {
+            "examples": len(split),
+            "classes": split.num_classes,
+            "shape": list(input_shape(split)),
+            "x": digest(split.x),
+            "y": digest(split.y),
+        },
+        "machine": plain(setup.machine) | {"device": torch.device(setup.machine.device).type},
+    }
+
+
+def write_files(
+    folder: Path, examples: Examples, prepared: Prepared, fit: Fit, result: FitResult
+) -> None:
+    """All files of a finished run; the result comes last, for it says that the others are there."""
+    verdicts, classes = fit.verdicts, examples.classes
+    records.write_metrics(folder, fit.history)
+    rows = zip(
+        examples.ids,
+        [classes[number] for number in verdicts.given],
+        [classes[number] for number in verdicts.suggested],
+        verdicts.decision.tolist(),
+        [f"{value:.6g}" for value in verdicts.quality],
+        [f"{value:.6g}" for value in verdicts.confidence],
+        verdicts.reason,
+        strict=True,
+    )
+    cells.write_cells(folder / records.LABELS, COLUMNS, rows)
+    standardizer, augmentation = prepared.standardizer, prepared.augmentation
+    recipe = {
+        "recipe": examples.recipe,
+        "classes": classes,
+        "mean": None if standardizer is None else standardizer.mean,
+        "scale": None if standardizer is None else standardizer.scale,
+        "augmentation": None if augmentation is None else plain(augmentation),
+    }
+    records.write_json(folder / RECIPE, recipe)
+    paths = None if examples.paths is None else [str(path.resolve()) for path in examples.paths]
+    _write_parquet(folder / EXAMPLES, pd.DataFrame({"id": examples.ids, "path": paths}))
+    if examples.table is not None:
+        _write_parquet(folder / TABLE, examples.table)
+    idx = torch.arange(len(examples))
+    records.write_bytes(folder / records.PROBS, probs_bytes(fit.logits, idx))
+    statistics = io.BytesIO()
+    np.savez(statistics, transition=fit.transition.numpy(), covariance=fit.covariance.numpy())
+    records.write_bytes(folder / REFINEMENT, statistics.getvalue())
+    records.write_bytes(folder / records.MODEL, model_bytes(fit.model))
+    records.write_json(folder / records.RESULT, result)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A finished run folder, to predict from and to export."""
+
+    folder: Path
+    config: dict[str, Any]
+    result: FitResult
+    recipe: dict[str, Any]
+    """How inputs are made of a source (``recipe=`` of ``read_examples``)."""
+    classes: list[str]
+    standardizer: Standardizer | None
+    augmentation: Augmentation | None
+
+    @cached_property
+    def labels(self) -> dict[str, list[str]]:
+        """The columns of labels.csv as text."""
+        return cells.read_cells(self.folder / records.LABELS)
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The network, in evaluation mode."""
+        name, options = self.config["net"]["name"], dict(self.config["net"])
+        options.pop("name")
+        options.pop("pretrained", None)  # all weights are in the run's own file
+        net = build_net(
+            name,
+            num_classes=len(self.classes),
+            input_shape=self.config["data"]["shape"],
+            seed=0,
+            options=options,
+        )
+        load_pretrained(net, self.folder / records.MODEL)
+        return net.eval()
+
+    def probabilities(self, x: Tensor, *, device: str = "cpu") -> NDArray[np.float64]:
+        """(N, K) of inputs as ``read_examples`` makes them by the recipe."""
+        if self.standardizer is not None:
+            x = torch.from_numpy(self.standardizer(x.numpy())).float()
+        expected = self.config["data"]["shape"]
+        unlabelled = torch.zeros(len(x), dtype=torch.int64)
+        split = Split(x, unlabelled, len(self.classes), self.augmentation)
+        if list(input_shape(split)) != expected:
+            raise ValueError(
+                f"examples must have the shape that the run was fitted to, {expected}, got "
+                f"{list(input_shape(split))}"
+            )
+        data = Resident(split, batch_size=EVALUATION_BATCH, shuffle=False, device=device)
+        logits, _ = predict(self.model, data, Machine(device=device))
+        return np.asarray(logits.cpu().double().softmax(dim=1).numpy())
+
+
+def load(folder: str | os.PathLike[str]) -> Fitted:
+    """What ``covlearn fit`` left in a folder."""
+    folder = Path(folder)
+    config = records.read_config(folder)
+    if config.get("command") != "fit":
+        raise ValueError(f"{folder} must be a run of covlearn fit, but it is one of covlearn train")
+    result = records.read_outcome(folder, FitResult)
+    if result is None:
+        raise ValueError(
+            f"{folder} holds an unfinished run; continue it with covlearn fit --resume"
+        )
+    made = records.read_json(folder / RECIPE)
+    mean, scale, moved = made["mean"], made["scale"], made["augmentation"]
+    return Fitted(
+        folder=folder,
+        config=config,
+        result=result,
+        recipe=made["recipe"],
+        classes=made["classes"],
+        standardizer=None if mean is None else Standardizer(np.array(mean), np.array(scale)),
+        augmentation=None if moved is None else typed(Augmentation, moved),
+    )
+
+
+def check_place(folder: Path) -> None:
+    """Refuses a folder that cannot become a run, before the data is read for it."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} must be a folder, but it is a file; choose another name")
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"{folder} cannot be made: there is no permission to write in {there}")
+    if folder.exists() and not (folder / records.CONFIG).exists():
+        others = sorted(p.name for p in folder.iterdir() if not p.name.endswith(records.PARTIAL))
+        if others:
+            raise ValueError(
+                f"{folder} must be new, empty or of an earlier run, but it holds {others[0]} and "
+                f"no {records.CONFIG}; choose another folder"
+            )
+
+
+def _write_parquet(path: Path, table: pd.DataFrame) -> None:
+    content = io.BytesIO()
+    try:
+        table.to_parquet(content, index=False)
+    except (ValueError, TypeError, OverflowError):  # a column of several types
+        content = io.BytesIO()
+        table.astype(str).to_parquet(content, index=False)
+    records.write_bytes(path, content.getvalue())
+
+
+__all__ = ["FitResult", "Fitted", "check_place", "fit_examples", "load"]

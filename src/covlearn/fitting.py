@@ -1,0 +1,225 @@
+"""Fitting without a test set: a classifier, and a verdict on each label.
+
+No clean label, noise rate or validation set is asked for. Verdicts come from networks that were not
+trained on the label they judge: the method's own cross-fitted sieves or, if it has none, such
+sieves trained for the verdicts alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from covlearn.config import nearest, override, parse_settings
+from covlearn.covariance import SecondOrder, covariance_table
+from covlearn.data import Split
+from covlearn.engine import Machine, Record
+from covlearn.evaluation import Progress
+from covlearn.evidence import Evidence, noise_evidence
+from covlearn.job import group, json_or_text, make_machine, make_method
+from covlearn.ledger import Ledger
+from covlearn.methods import METHODS, presets
+from covlearn.methods.base import view_of
+from covlearn.methods.crossfit import CrossFittedCAL
+from covlearn.methods.scaled import Choice, network, recommended
+from covlearn.run import LocalRun
+from covlearn.verdicts import DROP, KEEP, Verdicts, judge
+
+Settings = Mapping[str, Any] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What came out: the network to predict with, the verdicts and what they rest on."""
+
+    model: nn.Module
+    verdicts: Verdicts
+    logits: Tensor
+    """What the verdicts were read off, (N, K)."""
+    crossed: Tensor
+    """What the cross-fitted sieves say, (N, K)."""
+    own_logits: Tensor
+    """What the returned network says, (N, K)."""
+    evidence: Evidence
+    noise_rate: float
+    """The share of labels that look wrong; zero where there is no evidence that any is."""
+    transition: Tensor
+    """T̂ (K, K), counted on the refined labels."""
+    covariance: Tensor
+    """Cov(T_ij(X), ℓ_j(X) | ŷ = i) (K, K); NaN for a class that no refined label has."""
+    history: dict[str, list[Record]]
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How it is fitted: the method and its network, and the machine."""
+
+    choice: Choice
+    machine: Machine
+
+
+def set_up(
+    method: str,
+    *,
+    split: Split,
+    preset: str = "recommended",
+    net: str = "auto",
+    settings: Settings = (),
+    device: str = "auto",
+) -> Setup:
+    """The method for data of this size, with every setting that was asked for.
+
+    ``settings`` are those of ``covlearn train --set``: fields of the method, ``net.…``,
+    ``machine.…``.
+    """
+    tree = parse_settings(as_lines(settings))
+    shape, num_classes = tuple(split.x.shape[1:]), split.num_classes
+    choice = Choice(make_method(method), *network(shape, num_classes))
+    if preset not in presets.PRESETS:
+        raise ValueError(
+            f"preset must be one of {', '.join(presets.PRESETS)}, got {preset!r}"
+            f"{nearest(preset, presets.PRESETS)}"
+        )
+    if method in METHODS:
+        choice = recommended(method, num_examples=len(split), num_classes=num_classes, shape=shape)
+        if preset != "recommended":
+            choice = replace(choice, method=presets.preset(preset, method, "small"))
+    if net not in ("auto", choice.net):
+        choice = replace(choice, net=net, net_options={})
+    own = set(getattr(choice.method, "__dataclass_fields__", ()))
+    others = {name: group(tree, name) if name not in own else {} for name in ("net", "machine")}
+    options = {name: json_or_text(value) for name, value in others["net"].items()}
+    return Setup(
+        replace(
+            choice,
+            method=override(choice.method, tree),
+            net_options=choice.net_options | options,
+        ),
+        make_machine(resolve_device(device), others["machine"]),
+    )
+
+
+def resolve_device(device: str) -> str:
+    """``auto`` is a GPU where there is one."""
+    if device not in ("auto", "cpu") and not device.startswith("cuda"):
+        raise ValueError(f"device must be auto, cpu or cuda, got {device!r}")
+    available = torch.cuda.is_available()
+    if device.startswith("cuda") and not available:
+        raise ValueError("device cuda is not there; use cpu, or auto")
+    return ("cuda" if available else "cpu") if device == "auto" else device
+
+
+def as_lines(settings: Settings) -> list[str]:
+    """``{"plan.epochs": 3}`` and ``["plan.epochs=3"]`` as the latter."""
+    if isinstance(settings, str):
+        raise ValueError(f"settings must be a list of path=value, or a dict, got {settings!r}")
+    if isinstance(settings, Mapping):
+        return [f"{path}={_text(value)}" for path, value in settings.items()]
+    return list(settings)
+
+
+def fit_split(
+    split: Split,
+    setup: Setup,
+    *,
+    seed: int,
+    classes: Sequence[Any] | None = None,
+    folder: Path | None = None,
+    follow: Callable[[dict[str, list[Record]]], Progress] | None = None,
+) -> Fit:
+    """Trains the method on the given labels and judges each of them.
+
+    With a folder the stages are kept there until they are finished, so that a run that was cut off
+    can go on; ``follow`` is then told of each epoch.
+    """
+    choice = setup.choice
+    run = LocalRun(
+        split,
+        net_name=choice.net,
+        net_options=dict(choice.net_options),
+        machine=setup.machine,
+        seed=seed,
+        folder=folder,
+        after_epoch=Agreement(split.y),
+    )
+    if follow is not None:
+        run.follow = follow(run.history)
+    model = choice.method.fit(view_of(run))
+    own_logits, _ = run.predict(model)
+    if run.refined_by is not None:
+        crossed, sieves = run.refined_by, choice.method
+    else:
+        sieves = recommended(
+            "cal",
+            num_examples=len(split),
+            num_classes=split.num_classes,
+            shape=tuple(split.x.shape[1:]),
+        ).method
+        assert isinstance(sieves, CrossFittedCAL)
+        crossed = sieves.cross_fitted_logits(view_of(run))
+    evidence = noise_evidence(
+        crossed,
+        split.y.cpu(),
+        surest=getattr(sieves, "surest", 0.25),
+        tolerated=getattr(sieves, "tolerated", 0.02),
+        significance=getattr(sieves, "significance", 0.01),
+    )
+    # A network trained on cross-fitted D̂ knows the label of an example only through others, and
+    # finds more wrong labels than the sieves it learned from (benchmarks/detection.py).
+    relearned = evidence.found and run.refined_by is not None
+    logits = own_logits if relearned else crossed
+    verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
+    return assembled(split, run, model, (logits, crossed, own_logits), verdicts, evidence)
+
+
+def assembled(
+    split: Split,
+    run: LocalRun,
+    model: nn.Module,
+    said: tuple[Tensor, Tensor, Tensor],
+    verdicts: Verdicts,
+    evidence: Evidence,
+) -> Fit:
+    """The verdicts with the statistics of the refined labels."""
+    logits, crossed, own_logits = said
+    given = split.y.cpu()
+    refined = torch.from_numpy(verdicts.refined)
+    refined[torch.from_numpy(verdicts.decision == DROP)] = -1
+    stats = SecondOrder.from_labels(given, refined, split.num_classes, empty_class="identity")
+    wrong = float((verdicts.decision != KEEP).mean()) if evidence.found else 0.0
+    return Fit(
+        model=model.cpu(),
+        verdicts=verdicts,
+        logits=logits,
+        crossed=crossed,
+        own_logits=own_logits,
+        evidence=evidence,
+        noise_rate=wrong,
+        transition=stats.transition,
+        covariance=covariance_table(own_logits, given, refined, stats),
+        history=run.history,
+        facts=run.facts,
+    )
+
+
+class Agreement:
+    """After each epoch: the share of the given labels that its pass predicted."""
+
+    def __init__(self, y: Tensor) -> None:
+        self.y = y
+
+    def __call__(self, stage: str, epoch: int, model: nn.Module, ledger: Ledger) -> Record:  # noqa: ARG002
+        """One number; examples that took no part do not count."""
+        seen = ledger.prediction >= 0
+        same = (ledger.prediction == self.y.to(ledger.prediction.device)) & seen
+        return {"agreement": float(same.sum() / seen.sum().clamp(min=1))}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_text, value))}]"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,151 @@
+"""Rows that took long to compute, in one file that is mapped into memory.
+
+``NAME.npy`` is an ordinary array file that gets its name last; ``NAME.json`` beside it says which
+examples were bad. Until all is done rows are appended to
+``NAME.part``, and ``NAME.part.json`` says how far it has come: a run that was killed goes on from
+there. One process at a time works on a name.
+"""
+
+import io
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from covlearn import records
+
+try:
+    import fcntl
+except ImportError:  # where there is none, two processes at once are the user's care
+    fcntl = None  # type: ignore[assignment]
+
+HEADER_BYTES = 128
+MAPPED_FROM = 2 << 30  # bytes; what is smaller is read into memory
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows in order, and why some examples have none: position and reason."""
+
+    rows: NDArray[Any]
+    bad: list[tuple[int, str]]
+
+
+class RowFile:
+    """The file of some rows in a folder, each of one shape and dtype."""
+
+    def __init__(self, folder: Path, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.path = folder / f"{name}.npy"
+        self.facts = folder / f"{name}.json"
+        self.part = folder / f"{name}.part"
+        self.part_facts = folder / f"{name}.part.json"
+
+    def finished(self) -> Rows | None:
+        """The rows, if all are there."""
+        facts = _read(self.facts)
+        if facts is None:
+            return None
+        try:
+            large = self.path.stat().st_size >= MAPPED_FROM
+            # Copy on write: torch wants memory that can be written, and the file must stay.
+            rows = np.load(self.path, mmap_mode="c" if large else None, allow_pickle=False)
+        except (OSError, ValueError):
+            return None
+        if rows.shape != (facts["rows"], *self.shape) or rows.dtype != self.dtype:
+            return None
+        return Rows(rows, [(position, reason) for position, reason in facts["bad"]])
+
+    def header(self, rows: int) -> bytes:
+        """The head of an array file, always of one length."""
+        head = io.BytesIO()
+        shape = (rows, *self.shape)
+        np.lib.format.write_array_header_1_0(
+            head, {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
+        )
+        assert head.tell() == HEADER_BYTES
+        return head.getvalue()
+
+
+class Appending:
+    """Appends rows to a :class:`RowFile`, from where an earlier process was stopped."""
+
+    def __init__(self, file: RowFile) -> None:
+        self.file = file
+        self.row_bytes = int(np.prod(file.shape)) * file.dtype.itemsize
+        file.path.parent.mkdir(parents=True, exist_ok=True)
+        self.stream = file.part.open("r+b" if file.part.exists() else "w+b")
+        self.done, self.rows, self.bad = 0, 0, list[tuple[int, str]]()
+
+    def __enter__(self) -> "Appending":
+        if fcntl is not None:
+            try:
+                fcntl.flock(self.stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                self.stream.close()
+                raise ValueError(
+                    f"another process is reading the same data into {self.file.part}; wait for it, "
+                    "or choose another cache folder"
+                ) from error
+        facts = _read(self.file.part_facts)
+        if facts is not None and self._length(facts["rows"]) <= self.file.part.stat().st_size:
+            self.done, self.rows = facts["done"], facts["rows"]
+            self.bad = [(position, reason) for position, reason in facts["bad"]]
+        else:
+            self.stream.write(self.file.header(0))
+        self.stream.truncate(self._length(self.rows))
+        self.stream.seek(0, os.SEEK_END)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stream.close()
+
+    def append(self, rows: NDArray[Any], *, done: int, bad: Sequence[tuple[int, str]]) -> None:
+        """Rows more; from here a later process would go on with example ``done``."""
+        assert rows.shape[1:] == self.file.shape
+        assert rows.dtype == self.file.dtype
+        self.stream.write(np.ascontiguousarray(rows).data)
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
+        self.done, self.rows = done, self.rows + len(rows)
+        self.bad.extend(bad)
+        records.write_json(self.file.part_facts, self._facts())
+
+    def finish(self) -> Rows:
+        """Gives the file its name and reads it back."""
+        self.stream.seek(0)
+        self.stream.write(self.file.header(self.rows))
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
+        # In this order a kill between the two leaves what the next process only has to rename.
+        records.write_json(self.file.facts, self._facts())
+        self.file.part.replace(self.file.path)
+        self.file.part_facts.unlink(missing_ok=True)
+        finished = self.file.finished()
+        assert finished is not None
+        return finished
+
+    def _length(self, rows: int) -> int:
+        return HEADER_BYTES + rows * self.row_bytes
+
+    def _facts(self) -> dict[str, Any]:
+        return {"done": self.done, "rows": self.rows, "bad": [list(entry) for entry in self.bad]}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) and {"done", "rows", "bad"} <= set(facts) else None

@@ -1,0 +1,348 @@
+"""Every kind of source as rows: ids, labels as they came, and a way to read the inputs."""
+
+import hashlib
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covlearn.inputs import arrays, table_files, tables
+from covlearn.inputs.examples import Reading, some
+from covlearn.inputs.folders import list_folder
+from covlearn.inputs.images import is_image_name
+from covlearn.inputs.manifests import image_paths
+from covlearn.inputs.pictures import Pictures, files_as_pictures, read_pictures
+
+KINDS = (
+    "a folder of class folders of images, a .csv or .parquet file, an .npz or .npy file, a saved "
+    "Hugging Face dataset"
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What ``read_examples`` was told."""
+
+    label: str | None
+    id: str | None
+    image: str | None
+    features: str
+    recipe: dict[str, Any] | None
+    cache: Path | None
+
+    @property
+    def training(self) -> bool:
+        """Whether labels are needed, and a recipe is to be made."""
+        return self.recipe is None
+
+    def check_kind(self, kind: str, where: str) -> None:
+        """A recipe is for one kind of inputs."""
+        if self.recipe is not None and self.recipe["kind"] != kind:
+            raise ValueError(
+                f"{where} must hold {self.recipe['kind']}, as training did, but it holds {kind}"
+            )
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs of some rows: which positions of those asked for could be read, and how."""
+
+    x: Tensor
+    kept: NDArray[np.int64]
+    recipe: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A source before its inputs are read.
+
+    ``read(keep)`` reads those of the rows at the positions ``keep``. ``bad`` says why some rows
+    cannot be used whatever their inputs are.
+    """
+
+    ids: list[str]
+    labels: Sequence[Any] | None
+    read: Callable[[NDArray[np.int64]], Inputs]
+    bad: dict[int, str] = field(default_factory=dict)
+    paths: list[Path] | None = None
+    table: Any = None
+    meant: dict[str, Any] = field(default_factory=dict)
+    """For the recipe: which columns were label, id and image."""
+
+
+def from_path(path: Path, wanted: Wanted, reading: Reading) -> Rows:
+    """A file or a folder, told by its name."""
+    if not path.exists():
+        raise ValueError(f"{path} does not exist; name {KINDS}")
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")):
+            from covlearn.inputs.datasets import from_saved  # noqa: PLC0415  an extra
+
+            return from_saved(path, wanted, reading)
+        return from_folder(path, wanted, reading)
+    if suffix in (*table_files.TEXT_SUFFIXES, *table_files.PARQUET_SUFFIXES):
+        known = wanted.recipe or {}
+        text = [c["name"] for c in known.get("columns", ()) if c["kind"] == "category"]
+        named = [
+            wanted.label,
+            wanted.id,
+            wanted.image,
+            *(known.get(k) for k in ("label", "id", "image")),
+        ]
+        table = table_files.read_table(path, verbatim=named, text=text)
+        return from_table(table, wanted, reading, folder=path.parent)
+    if suffix == ".npz":
+        return from_mapping(arrays.read_npz(path), wanted, reading)
+    if suffix == ".npy":
+        return _from_npy(path, wanted, reading)
+    if is_image_name(path.name) and not wanted.training:
+        return from_images([path.name], [path], None, wanted, reading)
+    if suffix == ".zip":
+        raise ValueError(f"{path} {_archive(path)}; unpack it and name the folder")
+    raise ValueError(f"{path} is of no kind that is read; name {KINDS}")
+
+
+def from_folder(folder: Path, wanted: Wanted, reading: Reading) -> Rows:
+    """Class folders of images."""
+    classes = None if wanted.recipe is None else wanted.recipe["classes"]
+    listed = list_folder(folder, reading, classes=classes)
+    return from_images(listed.ids, listed.paths, listed.labels, wanted, reading)
+
+
+def from_images(
+    ids: list[str],
+    paths: list[Path],
+    labels: Sequence[Any] | None,
+    wanted: Wanted,
+    reading: Reading,
+    **more: Any,
+) -> Rows:
+    """Image files."""
+
+    def make(keep: NDArray[np.int64]) -> Pictures:
+        return files_as_pictures([ids[row] for row in keep], [paths[row] for row in keep])
+
+    return from_pictures(ids, make, labels, wanted, reading, paths=paths, **more)
+
+
+def from_pictures(
+    ids: list[str],
+    make: Callable[[NDArray[np.int64]], Pictures],
+    labels: Sequence[Any] | None,
+    wanted: Wanted,
+    reading: Reading,
+    **more: Any,
+) -> Rows:
+    """Images from wherever; ``make(keep)`` are those at some positions."""
+    wanted.check_kind("images", reading.where)
+
+    def read(keep: NDArray[np.int64]) -> Inputs:
+        found = read_pictures(
+            make(keep), reading, features=wanted.features, recipe=wanted.recipe, cache=wanted.cache
+        )
+        return Inputs(found.x, np.array(found.kept, dtype=np.int64), found.recipe)
+
+    return Rows(ids, labels, read, **more)
+
+
+def from_table(
+    table: Any,
+    wanted: Wanted,
+    reading: Reading,
+    *,
+    folder: Path | None = None,
+    labels: Sequence[Any] | None = None,
+) -> Rows:
+    """Rows of columns, or of image paths if a column holds such.
+
+    ``folder`` is where paths start, None for a table in memory; ``labels`` are given where they are
+    no column.
+    """
+    table = table_files.checked_table(table, reading.where)
+    known = wanted.recipe or {}
+
+    def name_of(option: str, given: str | None) -> str | None:
+        before = known.get(option)
+        return given if given is not None else before if before in table.columns else None
+
+    columns = table_files.find_columns(
+        table,
+        reading.where,
+        label=name_of("label", wanted.label),
+        id=name_of("id", wanted.id),
+        image=name_of("image", wanted.image),
+        needs_label=wanted.training and labels is None,
+    )
+    if labels is None and columns.label is not None:
+        labels = table[columns.label].tolist()
+    meant = {"label": columns.label, "id": columns.id, "image": columns.image}
+    numbers = [str(row) for row in range(len(table))]
+    ids = numbers
+    bad: dict[int, str] = {}
+    if columns.image is not None and known.get("kind") != "table":
+        paths, ids, bad = image_paths(table[columns.image], folder)
+    if columns.id is not None:
+        ids = ["" if pd.isna(key) else _id_text(key) for key in table[columns.id]]
+        bad = {row: "it has no id" for row, key in enumerate(ids) if not key} | bad
+    ids = [key or f"row {number}" for key, number in zip(ids, numbers, strict=True)]
+    more = {"bad": bad, "table": table, "meant": meant}
+    if columns.image is not None and known.get("kind") != "table":
+        return from_images(ids, paths, labels, wanted, reading, **more)
+    return _from_columns(table, ids, labels, columns.named(), wanted, reading, more)
+
+
+def _from_columns(
+    table: Any,
+    ids: list[str],
+    labels: Sequence[Any] | None,
+    named: list[str],
+    wanted: Wanted,
+    reading: Reading,
+    more: dict[str, Any],
+) -> Rows:
+    wanted.check_kind("table", reading.where)
+
+    def read(keep: NDArray[np.int64]) -> Inputs:
+        part = table.iloc[keep]
+        names = [name for name in table.columns if name not in named]
+        recipe = wanted.recipe or tables.make_recipe(part, names, reading)
+        x, good = tables.apply_recipe(part, recipe, [ids[row] for row in keep], reading)
+        return Inputs(torch.from_numpy(x[good]), np.flatnonzero(good), dict(recipe))
+
+    return Rows(ids, labels, read, **more)
+
+
+def from_mapping(source: Mapping[str, Any], wanted: Wanted, reading: Reading) -> Rows:
+    """Arrays by name, as an .npz file has them."""
+    where = reading.where
+    x = arrays.pick(source, arrays.X_NAMES, wanted.image, where, "image")
+    if x is None:
+        raise ValueError(
+            f"{where} must hold the inputs as {', '.join(arrays.X_NAMES[:4])}, but it holds "
+            f"{some(list(source), listed=20)}"
+        )
+    y = arrays.pick(source, arrays.Y_NAMES, wanted.label, where, "label")
+    if y is None and wanted.training:
+        raise ValueError(
+            f"{where} must hold the labels as {', '.join(arrays.Y_NAMES[:4])}, but it holds "
+            f"{some(list(source), listed=20)}; name the array with label= (--label)"
+        )
+    ids = arrays.pick(source, arrays.ID_NAMES, wanted.id, where, "id")
+    others = [name for name in source if name not in (x, y, ids)]
+    if others:
+        reading.note(f"of {where} these arrays were not looked at: {some(others, listed=8)}")
+    return from_arrays(
+        source[x],
+        None if y is None else source[y],
+        wanted,
+        reading,
+        ids=None if ids is None else source[ids],
+    )
+
+
+def from_arrays(x: Any, y: Any, wanted: Wanted, reading: Reading, *, ids: Any = None) -> Rows:
+    """Inputs with labels; a DataFrame as inputs is a table."""
+    if y is None and wanted.training:
+        raise ValueError(
+            f"{reading.where} must have labels to learn from; pass the pair (x, y), or a table "
+            "with label="
+        )
+    labels = None if y is None else _labels(y)
+    if isinstance(x, pd.DataFrame):
+        _check_lengths(len(x), labels, reading)
+        return from_table(x, wanted, reading, labels=labels)
+    inputs = arrays.as_array(x)
+    if inputs.ndim == 0:
+        raise ValueError(f"the inputs of {reading.where} must be an array, got {type(x).__name__}")
+    _check_lengths(len(inputs), labels, reading)
+    if ids is None:
+        names = [str(row) for row in range(len(inputs))]
+    else:
+        names = [_id_text(key) for key in _labels(ids)]
+        if len(names) != len(inputs):
+            raise ValueError(f"{reading.where} has {len(inputs):,} inputs and {len(names):,} ids")
+    images = arrays.as_images(inputs)
+    if images is not None:
+        return _from_image_array(images, names, labels, wanted, reading)
+    wanted.check_kind("features", reading.where)
+
+    def read(keep: NDArray[np.int64]) -> Inputs:
+        part = inputs if len(keep) == len(inputs) else inputs[keep]
+        made, good, recipe = arrays.read_features(
+            part, [names[row] for row in keep], reading, wanted.recipe
+        )
+        made = made if good.all() else made[torch.from_numpy(good)]
+        return Inputs(made, np.flatnonzero(good), recipe)
+
+    return Rows(names, labels, read)
+
+
+def _from_image_array(
+    images: NDArray[np.uint8],
+    ids: list[str],
+    labels: Sequence[Any] | None,
+    wanted: Wanted,
+    reading: Reading,
+) -> Rows:
+    def make(keep: NDArray[np.int64]) -> Pictures:
+        key: list[Any] | None = None
+        if wanted.cache is not None:
+            digest = hashlib.sha256(repr(images.shape).encode())
+            for start in range(0, len(images), arrays.BLOCK):
+                digest.update(np.ascontiguousarray(images[start : start + arrays.BLOCK]).data)
+            key = ["array", digest.hexdigest(), keep.tolist()]
+        names = [ids[row] for row in keep]
+        return Pictures(names, lambda position: images[int(keep[position])], key)
+
+    return from_pictures(ids, make, labels, wanted, reading)
+
+
+def _from_npy(path: Path, wanted: Wanted, reading: Reading) -> Rows:
+    labels = arrays.partner(path) if wanted.label is None else path.parent / wanted.label
+    if labels is None and wanted.training:
+        expected = f"{arrays.PARTNERS.get(path.stem.lower(), 'labels')}.npy"
+        raise ValueError(
+            f"{path} has no labels; put them beside it as {expected}, or name their file with "
+            "label= (--label)"
+        )
+    y = None if labels is None else arrays.read_npy(labels)
+    return from_arrays(arrays.read_npy(path), y, wanted, reading)
+
+
+def _check_lengths(length: int, labels: Sequence[Any] | None, reading: Reading) -> None:
+    if labels is not None and len(labels) != length:
+        raise ValueError(
+            f"{reading.where} must have one label an example, but it has {length:,} examples and "
+            f"{len(labels):,} labels"
+        )
+
+
+def _labels(y: Any) -> list[Any]:
+    if isinstance(y, Tensor | np.ndarray):
+        y = arrays.as_array(y)
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    return list(y)
+
+
+def _id_text(key: Any) -> str:
+    """A number that a missing cell made a float is an integer again."""
+    if isinstance(key, float) and key.is_integer():
+        key = int(key)
+    return str(key).strip()
+
+
+def _archive(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            count = len(archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return "is no archive that can be read"
+    return f"is an archive of {count:,} files" if count else "is an archive of nothing"

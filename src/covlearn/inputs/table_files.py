@@ -1,0 +1,193 @@
+"""CSV and Parquet files as pandas tables, with the columns that matter named.
+
+A CSV file is UTF-8 (with or without a mark at its start), or UTF-16 with a mark; its delimiter is
+found among comma, semicolon, tab and vertical bar. Labels, ids and paths are kept as they are
+written: 007 stays 007, and a class may be called NA. In other columns the usual words for nothing
+(empty, NA, N/A, NaN, null, None) are missing values.
+"""
+
+import codecs
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from covlearn.config import nearest
+from covlearn.inputs.examples import some
+from covlearn.inputs.images import is_image_name
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".tab")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+LABEL_NAMES = ("label", "target", "class", "y")
+ID_NAMES = ("id",)
+IMAGE_NAMES = (
+    *("image", "image_path", "path", "file", "filename", "file_name", "filepath", "file_path"),
+    *("img", "img_path", "image_file"),
+)
+NOTHING = ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"]
+DELIMITERS = ",;\t|"
+SAMPLED = 100  # cells that tell whether a column holds paths of images
+MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns with a meaning of their own; None where there is none."""
+
+    label: str | None
+    id: str | None
+    image: str | None
+
+    def named(self) -> list[str]:
+        """Those that there are."""
+        return [name for name in (self.label, self.id, self.image) if name is not None]
+
+
+def read_table(path: Path, *, verbatim: Sequence[str | None], text: Sequence[str] = ()) -> Any:
+    """A file as a DataFrame whose column names are text.
+
+    Of a CSV file the columns ``verbatim`` are kept as they are written, as are those with the usual
+    names of labels, ids and paths. The columns ``text`` are not turned into numbers.
+    """
+    try:
+        if path.stat().st_size == 0:
+            raise ValueError(f"{path} is empty; a line of column names and rows were expected")
+        if path.suffix.lower() in PARQUET_SUFFIXES:
+            table = _read_parquet(path)
+        else:
+            table = _read_csv(path, verbatim, text)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    return checked_table(table, str(path))
+
+
+def checked_table(table: Any, where: str) -> Any:
+    """The table with column names as text, all different, and a row at least."""
+    table = table.copy(deep=False)
+    table.columns = [str(name).strip() for name in table.columns]
+    twice = sorted({name for name in table.columns if list(table.columns).count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"{where} must have columns of different names, but {some(twice)} is twice"
+        )
+    if len(table) == 0:
+        names = (
+            f"the columns {some(list(table.columns), listed=8)}" if len(table.columns) else "none"
+        )
+        raise ValueError(f"{where} has no rows ({names}); at least four examples were expected")
+    return table.reset_index(drop=True)
+
+
+def find_columns(
+    table: Any,
+    where: str,
+    *,
+    label: str | None,
+    id: str | None,
+    image: str | None,
+    needs_label: bool,
+) -> Columns:
+    """The columns by the names given, else by their usual names, whatever their case."""
+    names = list(table.columns)
+    for option, given in (("label", label), ("id", id), ("image", image)):
+        if given is not None and given not in names:
+            raise ValueError(
+                f"{where} has no column {given!r}, which {option} names{nearest(given, names)}; "
+                f"it has {some(names, listed=20)}"
+            )
+    if label is None:
+        label = _called(LABEL_NAMES, names)
+    if label is None and needs_label:
+        hint = ""
+        if len(names) == 1 and any(mark in names[0] for mark in DELIMITERS):
+            hint = " (one column only: is the delimiter another than , ; tab or |?)"
+        raise ValueError(
+            f"which column of {where} is the label? None is called {', '.join(LABEL_NAMES)}; name "
+            f"one of {some(names, listed=20)}{hint} with label= (--label)"
+        )
+    rest = [name for name in names if name != label]
+    if id is None:
+        found = _called(ID_NAMES, [name for name in rest if name != image])
+        if found is not None and table[found].notna().all() and table[found].is_unique:
+            id = found
+    if image is None:
+        found = _called(IMAGE_NAMES, [name for name in rest if name != id])
+        if found is not None and _holds_paths(table[found]):
+            image = found
+    return Columns(label, id, image)
+
+
+def _called(usual: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first name of the usual ones that is there."""
+    lower = {name.lower(): name for name in reversed(names)}
+    return next((lower[name] for name in usual if name in lower), None)
+
+
+def _holds_paths(column: Any) -> bool:
+    cells = [str(cell).strip() for cell in column.dropna().head(SAMPLED)]
+    return bool(cells) and sum(map(is_image_name, cells)) * 2 > len(cells)
+
+
+def _read_csv(path: Path, verbatim: Sequence[str | None], text: Sequence[str]) -> Any:
+    with path.open("rb") as raw:
+        start = raw.read(65536)
+    encoding = next((name for mark, name in MARKS.items() if start.startswith(mark)), "utf-8")
+    if encoding != "utf-16" and b"\0" in start:
+        raise ValueError(f"{path} is no text; a CSV file in UTF-8 was expected")
+    try:
+        delimiter, names = _head(path, encoding)
+        kept = {
+            name
+            for name in names
+            if name.strip() in verbatim
+            or name.strip().lower() in (*LABEL_NAMES, *ID_NAMES, *IMAGE_NAMES)
+        }
+        return pd.read_csv(
+            path,
+            sep=delimiter,
+            encoding=encoding,
+            dtype={name: str for name in names if name in kept or name.strip() in text},
+            keep_default_na=False,
+            na_values={name: NOTHING if name not in kept else [""] for name in names},
+            index_col=False,
+            low_memory=False,
+            skipinitialspace=True,
+        )
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} must be text in UTF-8, but byte {error.start:,} is not ({error.reason}); save "
+            "it as UTF-8, in a spreadsheet as 'CSV UTF-8'"
+        ) from error
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{path} cannot be read as a CSV file: {reason}; every line must have as many cells as "
+            "the first, and a cell with a delimiter in it must be in quotes"
+        ) from error
+
+
+def _head(path: Path, encoding: str) -> tuple[str, list[str]]:
+    """The delimiter, which is the one that the first line has most of, and the column names."""
+    with path.open(encoding=encoding, newline="") as file:
+        first = next((line for line in file if line.strip()), "")
+    if not first.strip():
+        raise ValueError(
+            f"{path} holds nothing but empty lines; column names and rows were expected"
+        )
+    delimiter = max(DELIMITERS, key=lambda mark: len(next(csv.reader([first], delimiter=mark))))
+    with path.open(encoding=encoding, newline="") as file:
+        rows = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
+        return delimiter, next(row for row in rows if row)
+
+
+def _read_parquet(path: Path) -> Any:
+    from pyarrow import ArrowException  # noqa: PLC0415  slow to import, and only here
+
+    try:
+        return pd.read_parquet(path, engine="pyarrow")
+    except (ArrowException, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path} cannot be read as a Parquet file: {reason}") from error

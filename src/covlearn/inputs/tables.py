@@ -1,0 +1,328 @@
+"""Columns of a table as numbers, and a recipe by which other rows become the same numbers.
+
+======== ============================================================= ============================
+column   how it is told                                                what it becomes
+======== ============================================================= ============================
+number   numbers, or true and false                                    (value − mean) / std
+date     dates and times, or text as 2024-05-31 or 2024-05-31 12:30:00 days since 1970, as a number
+category other text                                                    one column a category, 0 or 1
+vector   lists of numbers of one length (embeddings)                   each entry as a number
+======== ============================================================= ============================
+
+- A missing number or date is the mean, which is 0; if any is missing in training, one more column
+  says so with 0 or 1. A missing category is a category if any is missing in training.
+- Of a category column the 50 most frequent categories count, and all others are one more. A
+  category that training did not have is that one, or if there is none, 0 everywhere.
+- Left out, with a word: columns with one value, columns without any, ids (all different and called
+  so, or counting up the rows), and text of more than 50 values most of which come once.
+- Infinite numbers, vectors with a missing entry, and with a recipe text where training had numbers,
+  make a row bad. A column that is missing altogether is an error; more columns are not looked at.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from covlearn.inputs.examples import FORMAT, Reading, Skipped, some
+
+MOST_CATEGORIES = 50
+DAY = 86_400.0  # seconds
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
+ID_NAME = re.compile(r"(.*[_\s-])?(id|uuid|guid|key|index)|unnamed: ?\d+", re.IGNORECASE)
+FEWEST_COUNTED = 10  # rows that count up by one are ids only if they are as many
+NUMBER_TYPES = (bool, int, float, np.number, np.bool_, Decimal)
+TRUTH = {"true": 1.0, "false": 0.0}
+
+
+class Unfit(ValueError):
+    """Why a column is left out."""
+
+
+def make_recipe(table: Any, names: Sequence[str], reading: Reading) -> dict[str, Any]:
+    """How the named columns of a table become numbers."""
+    columns, left_out = [], {}
+    for done, name in enumerate(names):
+        try:
+            columns.append({"name": name, **_column_recipe(name, table[name])})
+        except Unfit as error:
+            left_out[name] = str(error)
+        reading.show(done + 1, len(names), "looking at columns")
+    if left_out:
+        listed = some([f"{name} ({why})" for name, why in left_out.items()], listed=8)
+        reading.note(f"columns that were left out: {listed}")
+    if not columns:
+        raise ValueError(
+            f"{reading.where} must have a column to learn from besides the label, but none is "
+            f"usable: {some([f'{name} ({why})' for name, why in left_out.items()]) or 'no other'}; "
+            "turn texts into embeddings first, or name an image column with image= (--image)"
+        )
+    return {"format": FORMAT, "kind": "table", "columns": columns, "left_out": left_out}
+
+
+def apply_recipe(
+    table: Any, recipe: Mapping[str, Any], ids: Sequence[str], reading: Reading
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """The rows as numbers, and which of them are good; the others are told of."""
+    missing = [
+        column["name"] for column in recipe["columns"] if column["name"] not in table.columns
+    ]
+    if missing:
+        raise ValueError(
+            f"{reading.where} must have the columns of training, but {some(missing, listed=8)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing; it has "
+            f"{some(list(table.columns), listed=20)}"
+        )
+    good = np.ones(len(table), dtype=bool)
+    reasons: dict[int, str] = {}
+    blocks = []
+    for column in recipe["columns"]:
+        block, bad = _column_values(table[column["name"]], column)
+        with np.errstate(over="ignore"):
+            block = block.astype(np.float32)
+        far = ~np.isfinite(block).all(axis=1)
+        for row in np.flatnonzero(bad | far):
+            reasons.setdefault(int(row), _why(table[column["name"]].iloc[row], column))
+        good &= ~(bad | far)
+        blocks.append(block)
+    reading.bad([Skipped(ids[row], reasons[row]) for row in sorted(reasons)])
+    return np.concatenate(blocks, axis=1), good
+
+
+def feature_names(recipe: Mapping[str, Any]) -> list[str]:
+    """The name of each column of ``x``."""
+    names: list[str] = []
+    for column in recipe["columns"]:
+        name = column["name"]
+        if column["kind"] == "category":
+            names += [f"{name}={value}" for value in column["categories"]]
+            names += [f"{name}: other"] * column["other"]
+        elif column["kind"] == "vector":
+            names += [f"{name}[{place}]" for place in range(len(column["mean"]))]
+        else:
+            names.append(name)
+        names += [f"{name}: missing"] * column["missing"]
+    return names
+
+
+def standard(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Mean and deviation of finite values, whatever their size."""
+    scale = float(np.abs(values).max()) or 1.0
+    shares = values / scale
+    return float(shares.mean()) * scale, float(shares.std()) * scale
+
+
+def standardised(values: NDArray[Any], mean: Any, std: Any) -> NDArray[np.float64]:
+    """(values − mean) / std; halves, as the difference of two large numbers may be too large."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        result: NDArray[np.float64] = (values / 2 - np.asarray(mean) / 2) / (np.asarray(std) / 2)
+    return result
+
+
+def _column_recipe(name: str, column: Any) -> dict[str, Any]:
+    present = column.dropna()
+    if len(present) == 0:
+        raise Unfit("it is empty")
+    missing = len(present) < len(column)
+    kind = _kind(present)
+    if kind == "vector":
+        return _vector_recipe(present, missing=missing)
+    if kind == "category":
+        return _category_recipe(name, present, missing=missing)
+    values = _numbers(present, kind)
+    finite = values[np.isfinite(values)]
+    if len(finite) == 0:
+        raise Unfit("it has no finite number")
+    if kind == "number" and _is_id(name, present, finite):
+        raise Unfit("it looks like an id")
+    mean, std = standard(finite)
+    if std == 0 or not np.ptp(finite / 2):
+        if not missing:
+            raise Unfit("it has one value only")
+        std = 1.0
+    return {"kind": kind, "mean": mean, "std": std, "missing": missing}
+
+
+def _kind(present: Any) -> str:  # noqa: PLR0911
+    kind = present.dtype.kind
+    if kind in "biuf":
+        return "number"
+    if kind == "M":
+        return "date"
+    if kind in "mc":
+        raise Unfit("lengths of time and complex numbers are not read; write them as numbers")
+    first = present.iloc[0]
+    if isinstance(first, np.ndarray | list | tuple):
+        return "vector"
+    if isinstance(first, dict | set | bytes):
+        raise Unfit(f"cells of type {type(first).__name__} are not read")
+    if kind == "O" and all(isinstance(cell, NUMBER_TYPES) for cell in present):
+        return "number"
+    if isinstance(present.dtype, pd.CategoricalDtype):
+        return "category"
+    texts = present.astype(str)
+    if texts.str.fullmatch(DATE).all() and not _dates(present)[1].any():
+        return "date"
+    return "category"
+
+
+def _is_id(name: str, present: Any, values: NDArray[np.float64]) -> bool:
+    if not present.is_unique or (values != np.floor(values)).any():
+        return False
+    counted = len(values) >= FEWEST_COUNTED and bool((np.diff(values) == 1).all())
+    return counted or bool(ID_NAME.fullmatch(name.strip()))
+
+
+def _category_recipe(name: str, present: Any, *, missing: bool) -> dict[str, Any]:
+    counts = _category_texts(present).value_counts()
+    if len(counts) == len(present) and (len(present) > 2 or ID_NAME.fullmatch(name)):
+        raise Unfit("every row has another text")
+    if len(counts) > MOST_CATEGORIES and int((counts == 1).sum()) * 2 > len(counts):
+        raise Unfit(f"most of its {len(counts):,} different texts come once only")
+    if len(counts) == 1 and not missing:
+        raise Unfit("it has one value only")
+    # The most frequent; among equals the order of the alphabet decides, not that of the rows.
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    kept = sorted(text for text, _ in ranked[:MOST_CATEGORIES])
+    other = len(counts) > MOST_CATEGORIES
+    return {"kind": "category", "categories": kept, "other": other, "missing": missing}
+
+
+def _vector_recipe(present: Any, *, missing: bool) -> dict[str, Any]:
+    if missing:
+        raise Unfit("some of its lists are missing")
+    rows, bad = _vectors(present, None)
+    if bad.all():
+        raise Unfit("its lists are not of numbers, or not of one length")
+    finite = rows[~bad & np.isfinite(rows).all(axis=1)]
+    if not len(finite):
+        raise Unfit("its lists have no finite numbers")
+    pairs = [standard(finite[:, place]) for place in range(finite.shape[1])]
+    return {
+        "kind": "vector",
+        "mean": [mean for mean, _ in pairs],
+        "std": [std or 1.0 for _, std in pairs],
+        "missing": False,
+    }
+
+
+def _column_values(
+    column: Any, recipe: Mapping[str, Any]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Numbers of a column, and the rows in which they cannot be had."""
+    absent = column.isna().to_numpy()
+    kind = recipe["kind"]
+    bad = np.zeros(len(column), dtype=bool)
+    if kind == "vector":
+        rows, bad = _vectors(column, len(recipe["mean"]))
+        return standardised(rows, recipe["mean"], recipe["std"]), bad | ~np.isfinite(rows).all(
+            axis=1
+        )
+    if kind == "category":
+        place = {text: position for position, text in enumerate(recipe["categories"])}
+        unknown = len(place) if recipe["other"] else -1
+        texts = _category_texts(column[~absent])
+        where = np.full(len(column), -1)
+        where[~absent] = [place.get(text, unknown) for text in texts]
+        block = np.zeros((len(column), len(place) + recipe["other"]))
+        block[where >= 0, where[where >= 0]] = 1
+    else:
+        values = np.full(len(column), recipe["mean"], dtype=np.float64)
+        read = _numbers(column[~absent], kind)
+        bad[~absent] = ~np.isfinite(read)
+        values[~absent] = np.where(np.isfinite(read), read, recipe["mean"])
+        block = standardised(values, recipe["mean"], recipe["std"])[:, None]
+    if recipe["missing"]:
+        block = np.concatenate([block, absent[:, None].astype(np.float64)], axis=1)
+    return block, bad
+
+
+def _numbers(present: Any, kind: str) -> NDArray[np.float64]:
+    """Cells as numbers; NaN where one is not."""
+    if kind == "date":
+        days, bad = _dates(present)
+        days[bad] = math.nan
+        return days
+    if present.dtype.kind in "biuf":
+        values: NDArray[np.float64] = present.to_numpy(dtype=np.float64)
+        return values
+    texts = present.astype(str).str.strip()
+    truth = texts.str.lower().map(TRUTH).astype(np.float64)
+    result: NDArray[np.float64] = np.array(
+        [
+            _number(text) if math.isnan(known) else known
+            for text, known in zip(texts, truth, strict=True)
+        ],
+        dtype=np.float64,
+    )
+    return result
+
+
+def _number(text: str) -> float:
+    try:
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan
+
+
+def _dates(present: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Days since 1970, UTC where no zone is said, and which cells are no dates."""
+    if present.dtype.kind == "M":
+        times = pd.to_datetime(present, utc=True)
+    else:
+        texts = present.astype(str).str.strip()
+        texts = texts.where(texts.str.fullmatch(DATE))
+        times = pd.to_datetime(texts, errors="coerce", utc=True, format="ISO8601")
+    bad = times.isna().to_numpy()
+    seconds = (times - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
+    return seconds.to_numpy(dtype=np.float64, copy=True) / DAY, bad
+
+
+def _category_texts(present: Any) -> Any:
+    """Cells as text; 1 and 1.0 are the same, as a missing cell makes the one of the other."""
+    return present.map(_category_text)
+
+
+def _category_text(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()
+
+
+def _vectors(column: Any, dim: int | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Lists as rows; bad where one is no list of numbers of the common length."""
+    rows: list[NDArray[np.float64] | None] = []
+    for cell in column:
+        try:
+            row = np.asarray(cell, dtype=np.float64)
+        except (TypeError, ValueError):
+            row = np.empty((0, 0))
+        rows.append(row if row.ndim == 1 and len(row) else None)
+    if dim is None:
+        lengths = [len(row) for row in rows if row is not None]
+        dim = max(set(lengths), key=lengths.count) if lengths else 1
+    result = np.zeros((len(rows), dim))
+    bad = np.zeros(len(rows), dtype=bool)
+    for place, found in enumerate(rows):
+        if found is None or len(found) != dim:
+            bad[place] = True
+        else:
+            result[place] = found
+    return result, bad
+
+
+def _why(cell: Any, column: Mapping[str, Any]) -> str:
+    wanted = {
+        "number": "a finite number of ordinary size",
+        "date": "a date as 2024-05-31",
+        "vector": f"a list of {len(column.get('mean', ())) if column['kind'] == 'vector' else 0} "
+        "finite numbers",
+    }[column["kind"]]
+    shown = str(cell)
+    shown = shown if len(shown) <= 40 else f"{shown[:37]}…"
+    return f"column {column['name']!r} must hold {wanted}, got {shown}"

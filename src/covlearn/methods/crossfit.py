@@ -1,0 +1,139 @@
+"""CAL with a cross-fitted sieve: no example is judged by a network that was trained on its label.
+
+A sieve that has seen a label begins to know it by heart, the sooner the fewer examples there are.
+Here each example's score comes from a sieve that was trained on the other folds, and before any
+label is changed the surest predictions must contradict more labels than errors of a model would.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from covlearn.data import counter
+from covlearn.engine import Plan
+from covlearn.evidence import noise_evidence
+from covlearn.methods.base import Run, noisy_prior, root_prior
+from covlearn.methods.cal import CAL
+from covlearn.methods.ce import CrossEntropy
+from covlearn.methods.cores import Confident
+from covlearn.sieve import adjusted_loss
+
+
+@dataclass(frozen=True)
+class CrossFittedCAL(CAL):
+    """CAL whose D̂ comes from ``folds`` sieves; plain cross-entropy where no label looks wrong."""
+
+    folds: int = 5
+    surest: float = 0.25
+    """The share of surest predictions, of each class, in which evidence is looked for."""
+    tolerated: float = 0.02
+    """The share of them that may contradict the label without a label being wrong."""
+    significance: float = 0.01
+    plain_plan: Plan | None = None
+    """How cross-entropy is trained where no label looks wrong; None: as stage 2 is."""
+    average_share: float = 0.0
+    """The share of a stage's steps that an average of its weights spans, at the end; 0: none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.average_share < 1:
+            raise ValueError(f"average_share must lie in [0, 1), got {self.average_share}")
+        if self.folds < 2:
+            raise ValueError(f"folds must be at least 2, got {self.folds}")
+        if self.labels is not None or self.probs is not None or self.warm_start:
+            raise ValueError(
+                "a cross-fitted sieve makes D̂ itself and has no one network to go on from; use "
+                "method cal for labels, probs or warm_start"
+            )
+
+    def fit(self, run: Run) -> nn.Module:
+        """Train the sieves, look for evidence, refine, train with the covariance term."""
+        self.check_bounds()
+        self = self.averaging(len(run.split))  # noqa: PLW0642
+        noisy = run.split.y.cpu()
+        logits = self.cross_fitted_logits(run)
+        probs = logits.softmax(dim=1)
+        score = adjusted_loss(probs, noisy)
+        evidence = noise_evidence(
+            logits,
+            noisy,
+            surest=self.surest,
+            tolerated=self.tolerated,
+            significance=self.significance,
+        )
+        run.note(
+            refined_from="cross-fitted sieves",
+            surest=evidence.surest,
+            surest_contradicted=evidence.contradicted,
+            evidence_p_value=evidence.p_value,
+            evidence_found=evidence.found,
+        )
+        if not evidence.found:
+            run.keep_labels(noisy, score, reason="no evidence of wrong labels", logits=logits)
+            model = run.net("cal")
+            plain_plan = self.plain_plan or replace(self.plan, divide_lr=False)
+            run.train("ce", model, CrossEntropy(), plain_plan)
+            return model
+        refined = self.refine(run, score, logits.argmax(dim=1))
+        if bool(refined.dropped.all()):
+            raise ValueError("D̂ must keep some example, got none; move lower and upper together")
+        run.keep_labels(refined.label, score, reason="score of a cross-fitted sieve", logits=logits)
+        return self.second_stage(run, refined, None)
+
+    def averaging(self, num_examples: int) -> "CrossFittedCAL":
+        """The same with plans that average over ``average_share`` of their steps."""
+        if not self.average_share:
+            return self
+
+        def averaged(plan: Plan) -> Plan:
+            steps = plan.epochs * math.ceil(num_examples / plan.batch_size)
+            return replace(plan, average=1 - 1 / max(self.average_share * steps, 2.0))
+
+        return replace(
+            self,
+            sieve_plan=averaged(self.sieve_plan),
+            plan=averaged(self.plan),
+            average_share=0.0,
+        )
+
+    def cross_fitted_logits(self, run: Run) -> Tensor:
+        """(N, K): of each example what the sieve says that was trained without its fold."""
+        self = self.averaging(len(run.split))  # noqa: PLW0642
+        noisy = run.split.y.cpu()
+        fold = stratified_folds(noisy, self.folds, seed=run.seed)
+        prior = root_prior(run.split) if self.sieve_prior == "root" else noisy_prior(run.split)
+        logits = torch.empty(len(noisy), run.split.num_classes)
+        for number in range(self.folds):
+            outside = fold == number
+            if not bool(outside.any()):
+                continue
+            sieve = run.net(f"sieve-{number}")
+            objective = Confident(
+                run.split.y,
+                self.prior_scale * prior,
+                self.sieve_beta,
+                regularizer_eps=self.sieve_regularizer_eps,
+            )
+            run.train(
+                f"sieve-{number}",
+                sieve,
+                objective,
+                self.sieve_plan,
+                labels=torch.where(outside, -1, noisy).to(run.split.y.device),
+                mixup=self.sieve_mixup,
+                balanced_batches=self.sieve_balanced_batches,
+            )
+            logits[outside] = run.predict(sieve)[0].float()[outside]
+        return logits
+
+
+def stratified_folds(y: Tensor, folds: int, *, seed: int) -> Tensor:
+    """A fold for each example, each class spread evenly over them; a function of the seed."""
+    order = counter.permutation(counter.key(seed, folds), len(y))
+    order = order[y[order].argsort(stable=True)]
+    fold = torch.empty_like(y)
+    # Classes come one after the other, so that also those of one example go to different folds.
+    fold[order] = torch.arange(len(y)) % folds
+    return fold

@@ -1,0 +1,167 @@
+"""What becomes of each label, and why: keep, relabel, drop or review.
+
+Pure functions of the given labels and of what a model says of each example; whether there are wrong
+labels at all is :mod:`covlearn.evidence`'s to say.
+
+``quality`` of a label is p_given / (p_given + p_rival), where the rival is the most probable other
+class: the probability of the given label if it is that one or its rival. It means the same in every
+class and for any number of them: at 1/2 the model has no preference, below it prefers the rival.
+``confidence`` is the probability of the suggested label, out of all classes. Both are what a model
+says, and no promise.
+
+Where there is evidence of wrong labels:
+
+- *keep*: quality ≥ 1/2;
+- *relabel*: quality < ``relabel_below`` and confidence ≥ 1/2, the rival is suggested;
+- *drop*: quality < ``relabel_below``, but no class reaches 1/2: the label is wrong, and what would
+  be right is not known;
+- *review*: between them, a person should look.
+
+Where there is none, no label is changed: those of quality < ``review_below`` are for *review*, the
+worst ``review_share`` of all examples at most, and all others are kept.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covlearn.checks import Array, check_labels, check_scores
+
+KEEP, RELABEL, DROP, REVIEW = DECISIONS = ("keep", "relabel", "drop", "review")
+RELABEL_BELOW = 0.2
+REVIEW_BELOW, REVIEW_SHARE = 0.05, 0.01
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """One entry an example; ``suggested`` are class numbers."""
+
+    given: NDArray[np.int64]
+    suggested: NDArray[np.int64]
+    decision: NDArray[np.str_]
+    quality: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    reason: list[str]
+
+    def count(self, decision: str) -> int:
+        """How many examples a decision was made for."""
+        return int((self.decision == decision).sum())
+
+    @property
+    def refined(self) -> NDArray[np.int64]:
+        """The labels after all repairs: the suggested one where it is taken, else the given."""
+        return np.where(self.decision == RELABEL, self.suggested, self.given)
+
+
+def judge(
+    given: Array,
+    logits: Array,
+    *,
+    evidence: bool,
+    classes: Sequence[Any] | None = None,
+    relabel_below: float = RELABEL_BELOW,
+    review_below: float = REVIEW_BELOW,
+    review_share: float = REVIEW_SHARE,
+) -> Verdicts:
+    """A verdict on each label from what a model says of its example.
+
+    ``logits`` (N, K), or logarithms of probabilities, best of a model that was not trained on the
+    example's own label; ``evidence`` says whether labels may be called wrong at all; ``classes``
+    are the names for the reasons.
+
+    >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [0.4, 0.0]])
+    >>> verdicts = judge(torch.tensor([0, 1, 1]), logits, evidence=True, classes=["cat", "dog"])
+    >>> verdicts.decision.tolist()
+    ['keep', 'relabel', 'review']
+    >>> verdicts.reason[1]
+    'given dog has 1.8 % against 98.2 % for cat: quality 0.018 is below 0.2'
+    """
+    if not 0 <= relabel_below <= 0.5 or not 0 <= review_below <= 0.5:
+        raise ValueError(
+            f"relabel_below and review_below must lie in [0, 0.5], got {relabel_below} and "
+            f"{review_below}"
+        )
+    log_NK = check_scores(logits).detach().cpu().double().log_softmax(dim=1)
+    num_classes = log_NK.shape[1]
+    given = check_labels(given, num_classes=num_classes, length=len(log_NK), name="given").cpu()
+    quality, rival = label_quality(given, log_NK)
+    own = log_NK.gather(1, given[:, None]).flatten().exp()
+    suggested = torch.where(quality < 0.5, rival, given)
+    confidence = log_NK.gather(1, suggested[:, None]).flatten().exp()
+    decision = np.full(len(given), KEEP, dtype="<U7")
+    if evidence:
+        low, wrong = (quality < 0.5).numpy(), (quality < relabel_below).numpy()
+        sure = (confidence >= 0.5).numpy()
+        decision[low], decision[wrong & sure], decision[wrong & ~sure] = REVIEW, RELABEL, DROP
+    else:
+        most = int(review_share * len(given))
+        worst = quality.argsort(stable=True)[:most].numpy()
+        decision[worst[quality.numpy()[worst] < review_below]] = REVIEW
+    names = [str(name) for name in (range(num_classes) if classes is None else classes)]
+    facts = zip(
+        *(part.tolist() for part in (given, own, rival, quality)),
+        log_NK.gather(1, rival[:, None]).flatten().exp().tolist(),
+        decision.tolist(),
+        strict=True,
+    )
+    limit = relabel_below if evidence else review_below
+    return Verdicts(
+        given=given.numpy(),
+        suggested=suggested.numpy(),
+        decision=decision,
+        quality=quality.numpy(),
+        confidence=confidence.numpy(),
+        reason=[
+            reason(decision, names[label], share, names[other], other_share, quality, limit)
+            for label, share, other, quality, other_share, decision in facts
+        ],
+    )
+
+
+def label_quality(given: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor]:
+    """p_given / (p_given + p_rival) of each example, and its rival, the best other class.
+
+    Computed from logarithms: probabilities that round to zero keep their order.
+
+    >>> label_quality(torch.tensor([1]), torch.tensor([[0.6, 0.2, 0.2]]).log())[0]
+    tensor([0.2500])
+    """
+    own = log_probs.gather(1, given[:, None]).flatten()
+    others = log_probs.scatter(1, given[:, None], -torch.inf)
+    best, rival = others.max(dim=1)
+    return torch.sigmoid(own - best), rival
+
+
+def reason(
+    decision: str,
+    given: str,
+    share: float,
+    rival: str,
+    rival_share: float,
+    quality: float,
+    limit: float,
+) -> str:
+    """The decision in a sentence with its numbers."""
+    against = f"given {given} has {_percent(share)} against {_percent(rival_share)} for {rival}"
+    low = f"quality {quality:.3f}"
+    match decision:
+        case "relabel":
+            return f"{against}: {low} is below {limit:g}"
+        case "drop":
+            return f"{against}: {low} is below {limit:g}, and no class reaches 50 %"
+        case "review" if quality >= limit:
+            return f"{against}: {low} is below 0.5, but not below {limit:g}"
+        case "review":
+            return f"{against}, though labels are right on the whole: {low} is below {limit:g}"
+    if quality >= 0.5:
+        return f"{against}: {low} is at least 0.5"
+    return f"{against}, but there is too little evidence of wrong labels to act on {low}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}".replace("%", " %")

@@ -1,0 +1,284 @@
+"""Columns as numbers, and a recipe by which other rows become the same numbers."""
+
+import json
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covlearn.inputs import Examples, read_examples
+from covlearn.inputs.tables import feature_names
+from tests.inputs.make import text
+
+
+def table(**columns: Any) -> pd.DataFrame:
+    length = len(next(iter(columns.values())))
+    return pd.DataFrame({**columns, "label": ["a", "b"] * (length // 2) + ["a"] * (length % 2)})
+
+
+def columns_of(examples: Examples) -> dict[str, list[float]]:
+    names = feature_names(examples.recipe)
+    assert len(names) == examples.x.shape[1]
+    return {name: examples.x[:, place].tolist() for place, name in enumerate(names)}
+
+
+def test_numbers_are_standardised() -> None:
+    values = [1.0, 2.0, 4.0, 9.0]
+    examples = read_examples(table(size=values))
+    expected = (np.array(values) - 4) / np.sqrt(9.5)
+    np.testing.assert_allclose(examples.x.flatten(), expected, rtol=1e-6)
+    assert examples.x.dtype == torch.float32
+    assert examples.recipe["kind"] == "table"
+    assert examples.recipe["label"] == "label"
+    assert examples.paths is None
+
+
+def test_missing_numbers_are_the_mean_and_have_a_column() -> None:
+    columns = columns_of(read_examples(table(size=[1.0, None, 3.0, np.nan], whole=[5.0, 6, 8, 7])))
+    assert columns["size"] == [-1, 0, 1, 0]
+    assert columns["size: missing"] == [0, 1, 0, 1]
+    assert "whole: missing" not in columns
+
+
+def test_categories_are_columns_of_zero_and_one() -> None:
+    columns = columns_of(read_examples(table(colour=["red", "blue ", None, "red"])))
+    assert columns == {
+        "colour=blue": [0, 1, 0, 0],
+        "colour=red": [1, 0, 0, 1],
+        "colour: missing": [0, 0, 1, 0],
+    }
+
+
+def test_truth_and_other_numbers() -> None:
+    examples = read_examples(
+        table(
+            truth=[True, False, True, True],
+            nullable=pd.array([1, None, 3, 4], dtype="Int64"),
+            exact=[Decimal("1.5"), Decimal("2"), Decimal("2"), Decimal("4")],
+        )
+    )
+    kinds = {column["name"]: column["kind"] for column in examples.recipe["columns"]}
+    assert kinds == {"truth": "number", "nullable": "number", "exact": "number"}
+    assert columns_of(examples)["nullable: missing"] == [0, 1, 0, 0]
+
+
+def test_dates_are_days() -> None:
+    texts = ["2024-01-01", "2024-01-02", "2024-01-03T12:00:00Z", None]
+    for column in (texts, pd.to_datetime(pd.Series(texts), format="ISO8601", utc=True)):
+        examples = read_examples(table(when=column))
+        (recipe,) = examples.recipe["columns"]
+        assert recipe["kind"] == "date"
+        assert recipe["mean"] == pytest.approx(19723 + 3.5 / 3)  # days since 1970
+        assert columns_of(examples)["when: missing"] == [0, 0, 0, 1]
+    days = columns_of(
+        read_examples(table(when=["2024-01-01", "2024-01-02", "2024-01-05", "2024-01-02"]))
+    )
+    first, second, third, _ = days["when"]
+    assert (third - first) / (second - first) == pytest.approx(4, rel=1e-5)
+    # 2024-13-01 reads like a date and is none: the column is text.
+    examples = read_examples(table(when=["2024-13-01", "2024-01-02"] * 2))
+    assert examples.recipe["columns"][0]["kind"] == "category"
+
+
+def test_lists_of_numbers_are_vectors() -> None:
+    vectors = [[1.0, 10.0], [2.0, 20.0], [3.0, 60.0], [2.0, 30.0]]
+    examples = read_examples(table(embedding=vectors))
+    expected = np.array(vectors)
+    expected = (expected - expected.mean(axis=0)) / expected.std(axis=0)
+    np.testing.assert_allclose(examples.x, expected, rtol=1e-6)
+    with pytest.raises(
+        ValueError, match=r"1: column 'embedding' must hold a list of 2 finite numbers"
+    ):
+        read_examples(table(embedding=[[1.0, 10.0], [2.0], [3.0, 60.0], [3.0, 4.0]]))
+
+
+def test_columns_that_are_left_out_are_named() -> None:
+    many = 60
+    examples = read_examples(
+        table(
+            customer_id=np.arange(many)[::-1] * 7,
+            number=np.arange(5, 5 + many),
+            constant=[3] * many,
+            same=["x"] * many,
+            nothing=[None] * many,
+            name=[f"person {place}" for place in range(many)],
+            mostly=[f"text {min(place, 57)}" for place in range(many)],
+            blob=[b"x", b"y"] * (many // 2),
+            area=np.arange(many) ** 2,  # all different, and no id
+            size=np.linspace(0, 1, many),
+        )
+    )
+    assert [column["name"] for column in examples.recipe["columns"]] == ["area", "size"]
+    reasons = examples.recipe["left_out"]
+    assert reasons["customer_id"] == reasons["number"] == "it looks like an id"
+    assert reasons["constant"] == reasons["same"] == "it has one value only"
+    assert reasons["nothing"] == "it is empty"
+    assert reasons["name"] == "every row has another text"
+    assert "come once only" in reasons["mostly"]
+    assert "bytes" in reasons["blob"]
+    assert any("customer_id (it looks like an id)" in note for note in examples.notes)
+
+
+def test_a_table_of_nothing_usable() -> None:
+    with pytest.raises(ValueError, match=r"none is usable: constant \(it has one value only\)"):
+        read_examples(table(constant=[1, 1, 1, 1]))
+    with pytest.raises(ValueError, match="none is usable: no other"):
+        read_examples(pd.DataFrame({"label": ["a", "b"] * 2}))
+
+
+def test_rare_categories_are_one() -> None:
+    frequent = [f"c{place:02}" for place in range(50)] * 2
+    rare = [f"r{place}" for place in range(10)] * 1
+    values = frequent + rare
+    columns = columns_of(read_examples(table(kind=values)))
+    assert len(columns) == 51
+    assert columns["kind: other"] == [0] * 100 + [1] * 10
+    assert np.sum(list(columns.values()), axis=0).tolist() == [1] * 110
+
+
+def test_other_rows_become_the_same_numbers() -> None:
+    trained = read_examples(
+        table(size=[1.0, 2.0, None, 5.0], colour=["red", "blue", "red", None], extra=[1, 2, 3, 5])
+    )
+    recipe = json.loads(json.dumps(trained.recipe))
+    new = pd.DataFrame(
+        {
+            "unasked": [0, 0, 0],
+            "colour": [None, "green", "red"],
+            "extra": ["2", 3, 1.0],
+            "size": [5.0, None, 1.0],
+        }
+    )
+    examples = read_examples(new, recipe=recipe)
+    columns, known = columns_of(examples), columns_of(trained)
+    assert examples.given is None
+    assert examples.recipe == trained.recipe
+    assert columns["size"] == [known["size"][3], 0, known["size"][0]]
+    assert columns["size: missing"] == [0, 1, 0]
+    assert columns["colour=red"] == [0, 0, 1]
+    assert columns["colour=blue"] == [0, 0, 0]  # green is not known, and 0 everywhere
+    assert columns["colour: missing"] == [1, 0, 0]
+    assert columns["extra"] == [known["extra"][place] for place in (1, 2, 0)]
+
+
+def test_what_training_had_none_of() -> None:
+    trained = read_examples(table(size=[1.0, 2.0, 3.0, 5.0], colour=["red", "blue"] * 2))
+    examples = read_examples(
+        pd.DataFrame({"size": [None, 2.0], "colour": ["red", None]}), recipe=trained.recipe
+    )
+    columns = columns_of(examples)
+    assert columns["size"][0] == 0
+    assert columns["colour=red"] == [1, 0]
+    assert columns["colour=blue"] == [0, 0]
+
+
+def test_columns_that_are_missing_are_named() -> None:
+    trained = read_examples(table(size=[1.0, 2.0, 3.0, 5.0], colour=["red", "blue"] * 2))
+    with pytest.raises(ValueError, match=r"but colour is missing; it has size, weight"):
+        read_examples(pd.DataFrame({"size": [1.0], "weight": [2]}), recipe=trained.recipe)
+
+
+def test_bad_cells_are_named_with_row_and_column() -> None:
+    trained = read_examples(table(size=[1.0, 2.0, 3.0, 5.0]))
+    new = pd.DataFrame({"size": ["1", "many", "inf", "1_0", "1e300"]})
+    with pytest.raises(ValueError, match=r"4 examples .* 1: column 'size' must hold .* got many"):
+        read_examples(new, recipe=trained.recipe)
+    examples = read_examples(new, recipe=trained.recipe, on_bad="skip")
+    assert examples.ids == ["0"]
+    assert torch.equal(examples.x, trained.x[:1])
+    assert [item.id for item in examples.skipped] == ["1", "2", "3", "4"]
+    with pytest.raises(ValueError, match=r"2: column 'size' must hold a finite number"):
+        read_examples(table(size=[1.0, 2.0, np.inf, 5.0]))
+    examples = read_examples(table(size=[1.0, 2.0, np.inf, 5.0, 6.0, 7.0]), on_bad="skip")
+    assert examples.ids == ["0", "1", "3", "4", "5"]
+    assert examples.table["size"].tolist() == [1, 2, 5, 6, 7]
+    assert bool(examples.x.isfinite().all())
+
+
+def test_the_table_is_left_as_it_was() -> None:
+    source = table(size=[1.0, None, 3.0, 5.0], colour=["red ", "blue"] * 2)
+    before = source.copy(deep=True)
+    examples = read_examples(source)
+    pd.testing.assert_frame_equal(source, before)
+    pd.testing.assert_frame_equal(examples.table, before)
+
+
+def test_the_other_kind_of_recipe(tmp_path: Path) -> None:
+    trained = read_examples((np.eye(4), ["a", "b"] * 2))
+    with pytest.raises(
+        ValueError, match=r"must hold features, as training did, but it holds table"
+    ):
+        read_examples(table(size=[1.0, 2.0]), recipe=trained.recipe)
+    with pytest.raises(ValueError, match="recipe must be that of examples"):
+        read_examples(table(size=[1.0, 2.0]), recipe={"kind": "table"})
+    with pytest.raises(ValueError, match="recipe must have format 1, got 99"):
+        read_examples(table(size=[1.0, 2.0]), recipe=trained.recipe | {"format": 99})
+
+
+NUMBERS = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-9, 9))
+WORDS = st.one_of(
+    st.none(),
+    st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=6),
+    st.sampled_from(["01", "1", "1.0", "NA", "x", "2024-05-31", "true"]),
+)
+
+
+@given(st.data())
+def test_rows_of_a_csv_file_are_the_same_in_any_other(data: st.DataObject) -> None:
+    length = data.draw(st.integers(4, 12))
+
+    def drawn(cells: st.SearchStrategy[Any]) -> list[Any]:
+        return data.draw(st.lists(cells, min_size=length, max_size=length))
+
+    whole = table(
+        sure=np.sqrt(np.arange(length)),
+        number=drawn(NUMBERS),
+        word=drawn(WORDS),
+        other=drawn(WORDS),
+    )
+    some_rows = data.draw(
+        st.lists(st.integers(0, length - 1), min_size=1, max_size=length, unique=True)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        whole.to_csv(Path(folder) / "train.csv", index=False)
+        trained = read_examples(Path(folder) / "train.csv")
+        written = trained.table.iloc[some_rows]
+        written.to_csv(Path(folder) / "new.csv", index=False)
+        new = read_examples(Path(folder) / "new.csv", recipe=trained.recipe)
+        again = read_examples(written, recipe=trained.recipe)
+    assert bool(trained.x.isfinite().all())
+    assert torch.equal(new.x, trained.x[some_rows])
+    assert torch.equal(again.x, trained.x[some_rows])
+    assert new.given == [(trained.given or [])[row] for row in some_rows]
+
+
+def test_scales_of_any_size() -> None:
+    for scale in (1e-300, 1e-30, 1.0, 1e30, 1e300):
+        values = np.array([-1.7, 1.0, 0.5, 0.2]) * scale
+        examples = read_examples(table(size=values))
+        expected = np.array([-1.7, 1.0, 0.5, 0.2])
+        np.testing.assert_allclose(
+            examples.x.flatten(), (expected - expected.mean()) / expected.std(), rtol=1e-5
+        )
+
+
+def test_parquet_and_csv_agree(tmp_path: Path) -> None:
+    source = table(size=[1.25, 2.5, np.nan, 5.0], colour=["red", "blue", None, "red"])
+    source.to_csv(tmp_path / "x.csv", index=False)
+    source.to_parquet(tmp_path / "x.parquet")
+    csv, parquet, memory = (
+        read_examples(which) for which in (tmp_path / "x.csv", tmp_path / "x.parquet", source)
+    )
+    assert torch.equal(csv.x, parquet.x)
+    assert torch.equal(csv.x, memory.x)
+    assert csv.recipe == parquet.recipe == memory.recipe
+    text(tmp_path / "new.csv", "size,colour", "1.25,red")
+    new = read_examples(tmp_path / "new.csv", recipe=csv.recipe)
+    assert torch.equal(new.x, csv.x[:1])

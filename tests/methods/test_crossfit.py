@@ -1,0 +1,148 @@
+"""CAL with cross-fitted sieves: who sees which label, when labels are left alone, and scaling."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from covlearn.config import plain, typed
+from covlearn.engine import Plan
+from covlearn.methods import METHODS
+from covlearn.methods.crossfit import CrossFittedCAL, stratified_folds
+from covlearn.methods.scaled import network, recommended, schedule
+from covlearn.noise import symmetric
+from covlearn.run import LocalRun
+from covlearn.schedules import Ramp
+from covlearn.testing import check_method
+from tests.runs import NOISY, blobs
+
+PLAN = Plan(epochs=4, batch_size=16, lr=0.05)
+METHOD = CrossFittedCAL(
+    sieve_plan=PLAN, sieve_beta=Ramp(0.0), plan=PLAN, threshold="argmax", relabel=True, folds=3
+)
+
+
+@pytest.mark.parametrize("method", [METHOD, replace(METHOD, relabel=False, average_share=0.2)])
+def test_it_passes_the_house_checks(method: CrossFittedCAL) -> None:
+    check_method(method)
+
+
+def test_no_score_depends_on_the_labels_of_its_own_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold = stratified_folds(NOISY.y, 3, seed=3)
+    monkeypatch.setattr("covlearn.methods.crossfit.stratified_folds", lambda *_, **__: fold)
+    swapped = NOISY.y.clone()
+    inside = fold == 1
+    swapped[inside] = NOISY.y[inside].roll(1)
+    before, after = (
+        METHOD.cross_fitted_logits(
+            LocalRun(replace(NOISY, y=y), net_options={"hidden": [8]}, seed=3)
+        )
+        for y in (NOISY.y, swapped)
+    )
+    assert torch.equal(before[inside], after[inside])
+    assert not torch.equal(before[~inside], after[~inside])
+
+
+def test_a_sieve_is_trained_without_its_fold() -> None:
+    seen = {}
+
+    class Watched(LocalRun):
+        def train(self, stage, model, objective, plan, *, labels=None, **options):  # type: ignore[no-untyped-def]
+            seen[stage] = labels
+            return super().train(stage, model, objective, plan, labels=labels, **options)
+
+    run = Watched(NOISY, net_options={"hidden": [8]}, seed=3)
+    logits = METHOD.cross_fitted_logits(run)
+    fold = stratified_folds(NOISY.y, 3, seed=3)
+    for number in range(3):
+        labels = seen[f"sieve-{number}"]
+        assert torch.equal(labels < 0, fold == number)
+        assert torch.equal(labels[fold != number], NOISY.y[fold != number])
+    assert bool(logits.isfinite().all())
+
+
+def test_clean_labels_are_left_as_they_are() -> None:
+    clean = blobs(300, seed=0)
+    run = LocalRun(replace(clean, x=clean.x * 2), net_options={"hidden": [8]})
+    METHOD.fit(run)
+    assert run.refined is not None
+    assert torch.equal(run.refined[0], clean.y)
+    assert not run.facts["evidence_found"]
+    assert set(run.history) == {"sieve-0", "sieve-1", "sieve-2", "ce"}
+
+
+def test_wrong_labels_are_refined() -> None:
+    clean = blobs(300, seed=0)
+    noisy = torch.from_numpy(symmetric(clean.y, rate=0.3, num_classes=3, seed=0).label)
+    run = LocalRun(replace(clean, y=noisy), net_options={"hidden": [32]})
+    method = recommended("cal", num_examples=300, num_classes=3, shape=(5,)).method
+    method.fit(run)
+    assert run.refined is not None
+    assert run.facts["evidence_found"]
+    assert (run.refined[0] == clean.y).float().mean() > (noisy == clean.y).float().mean() + 0.1
+    assert run.refined_by is not None
+    assert torch.equal(run.refined_by.argmax(dim=1), run.refined[0])
+    assert set(run.history) == {*(f"sieve-{number}" for number in range(5)), "relabel"}
+
+
+def test_classes_are_spread_over_the_folds() -> None:
+    y = torch.tensor([0] * 50 + [1] * 10 + [2] * 5 + [3])
+    fold = stratified_folds(y, 5, seed=0)
+    for label, count in ((0, 10), (1, 2), (2, 1)):
+        assert torch.bincount(fold[y == label], minlength=5).tolist() == [count] * 5
+    assert torch.equal(fold, stratified_folds(y, 5, seed=0))
+    assert not torch.equal(fold, stratified_folds(y, 5, seed=1))
+
+
+def test_the_average_spans_a_share_of_the_steps() -> None:
+    made = replace(METHOD, average_share=0.25).averaging(160)
+    assert made.plan.average == pytest.approx(1 - 1 / 10)  # a quarter of 4 epochs of 10 steps
+    assert made.averaging(160) == made
+    assert METHOD.averaging(160) is METHOD
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"folds": 1}, "folds must be at least 2"),
+        ({"labels": "file.npy"}, "makes D̂ itself"),
+        ({"warm_start": True}, "makes D̂ itself"),
+        ({"average_share": 1.0}, "average_share must lie in"),
+    ],
+)
+def test_settings_are_checked(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(METHOD, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [2, 10, 500, 1297, 10_000, 100_000, 1_000_000])
+def test_the_schedule_is_sane_at_every_size(count: int) -> None:
+    batch_size, epochs = schedule(count)
+    steps = -(-count // batch_size) * epochs
+    assert 8 <= batch_size <= 512
+    assert epochs >= 20
+    assert 600 <= steps <= max(1200, 20 * -(-count // batch_size))
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("count", [500, 100_000])
+def test_every_method_is_stretched_as_a_whole(name: str, count: int) -> None:
+    choice = recommended(name, num_examples=count, num_classes=10, shape=(64,))
+    batch_size, epochs = schedule(count)
+    for value in vars(choice.method).values():
+        if isinstance(value, Plan):
+            assert value.batch_size == batch_size
+            assert 0 < value.epochs <= epochs
+            assert all(0 < milestone <= value.epochs for milestone in value.lr_milestones)
+        if isinstance(value, Ramp):
+            assert value.end <= epochs
+    assert typed(type(choice.method), plain(choice.method)) == choice.method
+    if name == "ce":
+        assert vars(choice.method)["plan"].epochs == epochs
+        assert vars(choice.method)["plan"].lr_milestones == (round(epochs * 2 / 3),)
+
+
+def test_the_network_fits_the_data() -> None:
+    assert network((64,), 10) == ("mlp", {"hidden": [256, 256]})
+    assert network((64,), 1000) == ("mlp", {"hidden": [512, 512]})
+    assert network((32, 32, 3), 10) == ("cnn", {})

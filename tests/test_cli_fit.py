@@ -1,0 +1,357 @@
+"""fit, predict, clean and doctor: the whole way, interrupted, and with every kind of bad input."""
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from covlearn import cells, cli, records
+from covlearn.fitted import load
+from covlearn.noise import symmetric
+from tests.runs import without_seconds
+
+QUICK = ["--device", "cpu", "--set", "folds=2", "net.hidden=[16]"]
+NAMES = np.array(["ash", "=birch()", "cedar"])
+
+
+def clouds(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    y = np.arange(count) % 3
+    x = np.random.default_rng(seed).normal(size=(count, 4)) + 5 * np.eye(4)[y]
+    return x * [100, 1, 1, 1], y
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CSV of three clouds, a third of the labels wrong, one class named like a formula."""
+    x, y = clouds(180, seed=0)
+    noisy = symmetric(y, rate=0.3, num_classes=3, seed=0).label
+    frame = pd.DataFrame(x, columns=list("abcd"))
+    frame.insert(0, "key", [f"k{n}" for n in range(len(frame))])
+    frame["kind"], frame["right"] = NAMES[noisy], NAMES[y]
+    path = tmp_path_factory.mktemp("table") / "table.csv"
+    frame.drop(columns="right").to_csv(path, index=False)
+    frame.to_csv(path.with_name("right.csv"), index=False)
+    return path
+
+
+def fitting(table: Path, out: Path) -> list[str]:
+    columns = ["--label", "kind", "--id", "key"]
+    return ["fit", str(table), "--out", str(out), *columns, *QUICK]
+
+
+@pytest.fixture(scope="module")
+def run(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fit") / "run"
+    assert cli.main(fitting(table, folder)) == 0
+    return folder
+
+
+def test_wrong_labels_are_found(run: Path, table: Path) -> None:
+    right = pd.read_csv(table.with_name("right.csv"))
+    labels = cells.read_cells(run / "labels.csv")
+    assert list(labels) == [
+        "id", "given", "suggested", "decision", "quality", "confidence", "reason",
+    ]  # fmt: skip
+    assert labels["id"] == right["key"].tolist()
+    assert labels["given"] == right["kind"].tolist()
+    wrong = (right["kind"] != right["right"]).to_numpy()
+    flagged = np.array(labels["decision"]) != "keep"
+    assert flagged[wrong].mean() > 0.9
+    assert flagged[~wrong].mean() < 0.1
+    result = json.loads((run / "result.json").read_text())
+    assert result["noise_rate"] == pytest.approx(flagged.mean())
+    assert sum(result["decisions"].values()) == result["examples"] == 180
+
+
+def test_the_folder_holds_plain_files(run: Path) -> None:
+    assert sorted(os.listdir(run)) == [
+        "config.json", "environment.json", "examples.parquet", "labels.csv", "metrics.jsonl",
+        "model.safetensors", "probs.npz", "recipe.json", "refinement.npz", "result.json",
+        "table.parquet",
+    ]  # fmt: skip
+    with np.load(run / "refinement.npz") as file:
+        np.testing.assert_allclose(file["transition"].sum(axis=1), 1, atol=1e-6)
+    # A label that a spreadsheet would run is written so that it does not.
+    assert ",'=birch()," in (run / "labels.csv").read_text()
+
+
+def test_the_summary_is_for_people(
+    run: Path, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(fitting(table, run)) == 0  # finished already: read back
+    text = capsys.readouterr().out
+    assert text.startswith("180 examples, 3 classes.\nAbout ")
+    assert re.search(r"About (2[5-9]|3\d) % of the labels look wrong", text)
+    assert re.search(r"\d+ labels could be repaired, \d+ should be dropped, \d+ should be", text)
+    assert cli.main([*fitting(table, run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((run / "result.json").read_text())
+
+
+def test_clean_data_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = clouds(180, seed=0)
+    np.savez(tmp_path / "clean.npz", x=x.astype(np.float32), y=y)
+    arguments = ["fit", str(tmp_path / "clean.npz"), "--out", str(tmp_path / "run"), *QUICK]
+    assert cli.main(arguments) == 0
+    assert "No evidence that labels are wrong: none was changed" in capsys.readouterr().out
+    result = load(tmp_path / "run").result
+    assert result.noise_rate == 0
+    assert result.decisions["keep"] >= 0.98 * 180
+    assert result.decisions["relabel"] == result.decisions["drop"] == 0
+
+
+def test_an_interrupted_run_ends_the_same(
+    run: Path,
+    table: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @contextlib.contextmanager
+    def interrupting() -> Iterator[Any]:
+        def progress(stage: str, epochs: int, history: list[Any]) -> None:
+            if stage == "relabel" and len(history) == 3:
+                signal.raise_signal(signal.SIGINT)
+
+        yield progress
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cli.fit, "progress_bars", interrupting)
+        assert cli.main(fitting(table, tmp_path / "run")) == 130
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert cli.main(["predict", str(tmp_path / "run"), str(table), "--out", "no.csv"]) == 2
+    error = capsys.readouterr().err
+    assert "holds an unfinished run" in error
+    again = error.partition("with: ")[2].splitlines()[0]
+    assert cli.main(shlex.split(again)[1:]) == 0
+    for name in ("labels.csv", "model.safetensors", "recipe.json", "config.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (run / name).read_bytes(), name
+    ours, theirs = (records.read_metrics(folder) for folder in (tmp_path / "run", run))
+    assert without_seconds(ours) == without_seconds(theirs)
+    assert sorted(os.listdir(tmp_path / "run")) == sorted(os.listdir(run))
+
+
+def test_predictions_of_new_examples(run: Path, tmp_path: Path) -> None:
+    x, y = clouds(60, seed=1)
+    new = pd.DataFrame(x, columns=list("abcd"))
+    new["key"] = [f"new-{n}" for n in range(60)]
+    new.to_csv(tmp_path / "new.csv", index=False)
+    arguments = ["predict", str(run), str(tmp_path / "new.csv"), "--id", "key", "--device", "cpu"]
+    out = tmp_path / "preds.csv"
+    assert cli.main([*arguments, "--out", str(out)]) == 0
+    found = cells.read_cells(out)
+    assert list(found) == ["id", "predicted", "confidence"]
+    assert found["id"] == new["key"].tolist()
+    assert (np.array(found["predicted"]) == NAMES[y]).mean() > 0.9
+    assert cli.main([*arguments, "--out", str(out), "--probabilities"]) == 0
+    more = cells.read_cells(out)
+    assert more["predicted"] == found["predicted"]
+    probs = np.array([more[f"p({name})"] for name in sorted(NAMES)], dtype=float)
+    np.testing.assert_allclose(probs.sum(axis=0), 1, atol=1e-4)
+    np.testing.assert_allclose(probs.max(axis=0), np.array(found["confidence"], dtype=float))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "hf"])
+def test_tables_come_back_with_repaired_labels(run: Path, tmp_path: Path, form: str) -> None:
+    out = tmp_path / "out"
+    assert cli.main(["clean", str(run), "--out", str(out), "--as", form]) == 0
+    if form == "csv":
+        table = pd.DataFrame(cells.read_cells(out / "clean.csv"))
+    else:
+        name = "clean.parquet" if form == "parquet" else "data/train-00000-of-00001.parquet"
+        table = pd.read_parquet(out / name)
+    labels = pd.DataFrame(cells.read_cells(run / "labels.csv"))
+    labels = labels[labels["decision"] != "drop"]
+    assert table["key"].tolist() == labels["id"].tolist()
+    assert {"a", "b", "c", "d"} <= set(table)
+    repaired = np.where(labels["decision"] == "relabel", labels["suggested"], labels["given"])
+    assert table["kind"].tolist() == repaired.tolist()
+    assert (repaired != labels["given"]).sum() > 20
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_what_people_should_look_at_goes_to_label_studio(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert cli.main(["clean", str(run), "--out", str(out), "--as", "label-studio"]) == 0
+    tasks = json.loads((out / "tasks.json").read_text())
+    labels = pd.DataFrame(cells.read_cells(run / "labels.csv"))
+    flagged = labels[labels["decision"] != "keep"].set_index("id")
+    assert {task["data"]["id"] for task in tasks} == set(flagged.index)
+    for task in tasks:
+        choice = task["predictions"][0]["result"][0]["value"]["choices"]
+        assert choice == [flagged.loc[task["data"]["id"], "suggested"]]
+    quality = [float(flagged.loc[task["data"]["id"], "quality"]) for task in tasks]
+    assert quality == sorted(quality)
+    assert '<Choice value="=birch()"/>' in (out / "config.xml").read_text()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Dark and bright images under class folders, ten of each in the other's; names that clash."""
+    root = tmp_path_factory.mktemp("pictures") / "images"
+    rng = np.random.default_rng(0)
+    for kind, level in (("dark", 40), ("bright", 200)):
+        for number in range(60):
+            wrong = number < 10
+            folder = root / ({"dark": "bright", "bright": "dark"}[kind] if wrong else kind)
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = np.clip(rng.normal(level, 20, size=(8, 8, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number + 100 * (kind == 'dark') * wrong}.png")
+    return root
+
+
+def test_images_are_put_under_their_refined_class(pictures: Path, tmp_path: Path) -> None:
+    arguments = ["fit", str(pictures), "--out", str(tmp_path / "run"), "--features", "none"]
+    arguments += ["--device", "cpu", "--set", "folds=2", "net.widths=[4]"]
+    assert cli.main(arguments) == 0
+    out = tmp_path / "out"
+    assert cli.main(["clean", str(tmp_path / "run"), "--out", str(out), "--as", "folder"]) == 0
+    assert sorted(os.listdir(out)) == ["bright", "dark"]
+    files = list(out.rglob("*.png"))
+    labels = cells.read_cells(tmp_path / "run" / "labels.csv")
+    assert len(files) == 120 - labels["decision"].count("drop")
+    right = [
+        (np.asarray(Image.open(file)).mean() > 120) == (file.parent.name == "bright")
+        for file in files
+    ]
+    assert np.mean(right) > 0.95 > 100 / 120
+    assert len(list(pictures.rglob("*.png"))) == 120  # the source stays as it was
+    preds = tmp_path / "preds.csv"
+    assert cli.main(["predict", str(tmp_path / "run"), str(pictures), "--out", str(preds)]) == 0
+    assert len(cells.read_cells(preds)["id"]) == 120
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "clean"])
+def test_a_dry_run_writes_nothing(
+    run: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    out = tmp_path / "out"
+    arguments = {
+        "fit": fitting(table, out),
+        "predict": ["predict", str(run), str(table), "--id", "key", "--out", str(out)],
+        "clean": ["clean", str(run), "--out", str(out)],
+    }[command]
+    assert cli.main([*arguments, "--dry-run"]) == 0
+    assert "nothing was" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def write(folder: Path, **columns: Any) -> Path:
+    path = folder / "bad.csv"
+    pd.DataFrame(columns).to_csv(path, index=False)
+    return path
+
+
+NUMBERS = {"a": np.sin(np.arange(40.0)).round(2)}
+
+
+@pytest.mark.parametrize(
+    ("columns", "arguments", "message"),
+    [
+        (NUMBERS | {"label": ["x"] * 40}, [], "class"),
+        (
+            NUMBERS | {"label": ["x"] * 20 + ["y"] * 19 + ["z"]},
+            [],
+            "its class 'z' has no other example",
+        ),
+        (NUMBERS | {"label": ["x", "y"] * 20}, ["--method", "cla"], "did you mean 'cal'"),
+        (NUMBERS | {"label": ["x", "y"] * 20}, ["--set", "plan.epoch=1"], "did you mean"),
+        (NUMBERS | {"label": ["x", "y"] * 20}, ["--label", "lable"], "lable"),
+        (NUMBERS | {"label": ["x", "y"] * 20}, ["--net", "mpl"], "unknown net 'mpl'"),
+        ({"a": [], "label": []}, [], "bad.csv"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    columns: dict[str, Any],
+    arguments: list[str],
+    message: str,
+) -> None:
+    source = write(tmp_path, **columns)
+    assert cli.main(["fit", str(source), "--out", str(tmp_path / "run"), *QUICK, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("covlearn: ")
+    assert captured.err.count("\n") == 1
+    assert re.search(message, captured.err), captured.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_features_that_are_not_numbers_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x, y = clouds(60, seed=0)
+    x[7, 1] = np.nan
+    np.savez(tmp_path / "nan.npz", x=x.astype(np.float32), y=y)
+    arguments = ["fit", str(tmp_path / "nan.npz"), "--out", str(tmp_path / "run"), *QUICK]
+    assert cli.main(arguments) == 2
+    assert "7" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_place_of_a_run_is_checked_before_the_data_is_read(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: Any, **__: Any) -> None:
+        pytest.fail("the data was read")
+
+    monkeypatch.setattr(cli.fit, "read", read)
+    (tmp_path / "file").touch()
+    assert cli.main(fitting(table, tmp_path / "file")) == 2
+    assert "must be a folder, but it is a file" in capsys.readouterr().err
+    assert cli.main(fitting(table, tmp_path)) == 2
+    assert f"but it holds file and no {records.CONFIG}" in capsys.readouterr().err
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    assert cli.main(fitting(table, tmp_path / "new")) == 2
+    assert "no permission to write in" in capsys.readouterr().err
+
+
+def test_a_run_of_another_command_is_refused(
+    run: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x, y = clouds(30, seed=0)
+    np.savez(
+        tmp_path / "data.npz", x=x.astype(np.float32), y=y, x_test=x.astype(np.float32), y_test=y
+    )
+    train = ["train", "--data", str(tmp_path / "data.npz"), "--method", "ce", "--device", "cpu"]
+    trained = tmp_path / "trained"
+    assert cli.main([*train, "--set", "plan.epochs=1", "--out", str(trained)]) == 0
+    assert cli.main(["clean", str(trained), "--out", str(tmp_path / "out")]) == 2
+    assert "must be a run of covlearn fit" in capsys.readouterr().err
+    assert cli.main([*fitting(table, run), "--seed", "1"]) == 2
+    assert "another configuration: seed is 0 there, 1 here" in capsys.readouterr().err
+    assert cli.main(["clean", str(run), "--out", str(run)]) == 2
+    assert "must be new or an empty folder" in capsys.readouterr().err
+    assert cli.main(["clean", str(run), "--out", str(tmp_path / "f"), "--as", "folder"]) == 2
+    assert "a folder export needs image files" in capsys.readouterr().err
+    assert not (tmp_path / "f").exists()
+
+
+def test_the_doctor_says_what_would_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert f"numpy {np.__version__}" in text
+    assert "covlearn fit would run on" in text
+    monkeypatch.setattr(cli.doctor, "NEEDED", ("torch", "no-such-package"))
+    assert cli.main(["doctor", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["missing"] == ["no-such-package"]
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "clean", "doctor"])
+def test_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main([command, "--help"])
+    assert caught.value.code == 0
+    assert f"example:\n  covlearn {command}" in capsys.readouterr().out

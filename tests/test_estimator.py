@@ -1,0 +1,175 @@
+"""The estimator: scikit-learn's own checks, what it promises beyond them, and bad input."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from covlearn.estimator import NoisyLabelClassifier
+from covlearn.noise import symmetric
+
+# Two folds and few epochs: the checks ask for conventions, and fit a hundred times.
+FAST: dict[str, Any] = {
+    "device": "cpu",
+    "settings": {
+        "folds": 2,
+        "sieve_plan.epochs": 2,
+        "sieve_plan.lr_milestones": (),
+        "plan.epochs": 12,
+        "plain_plan.epochs": 12,
+        "net.hidden": [16],
+    },
+}
+NAMES = np.array(["ash", "birch", "cedar"])
+
+
+@parametrize_with_checks([NoisyLabelClassifier(**FAST)])
+def test_the_conventions_of_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def clouds(count: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Three clouds; the first column is on another scale than the rest."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(count) % 3
+    x = rng.normal(size=(count, 4)) + 4 * np.eye(4)[y]
+    return x * [1000, 1, 1, 1], y
+
+
+@pytest.fixture(scope="module")
+def fitted() -> tuple[NoisyLabelClassifier, pd.DataFrame, np.ndarray, np.ndarray]:
+    x, y = clouds()
+    noisy = symmetric(y, rate=0.3, num_classes=3, seed=0).label
+    frame = pd.DataFrame(x, columns=list("abcd"), index=[f"row-{n}" for n in range(len(x))])
+    model = NoisyLabelClassifier(device="cpu", random_state=0).fit(frame, NAMES[noisy])
+    return model, frame, NAMES[noisy], NAMES[y]
+
+
+def test_wrong_labels_are_found_and_repaired(fitted: Any) -> None:
+    model, frame, noisy, clean = fitted
+    wrong = noisy != clean
+    issues = model.label_issues_
+    assert list(issues.columns) == [
+        "given", "suggested", "decision", "quality", "confidence", "reason",
+    ]  # fmt: skip
+    assert issues.index.equals(frame.index)
+    assert (issues["given"] == noisy).all()
+    flagged = (issues["decision"] != "keep").to_numpy()
+    assert flagged[wrong].mean() > 0.9
+    assert flagged[~wrong].mean() < 0.1
+    assert (model.refined_labels_ == clean).mean() > 0.93 > (noisy == clean).mean() + 0.2
+    assert model.score(frame, clean) > 0.95
+    assert abs(model.noise_rate_ - wrong.mean()) < 0.05
+    assert np.median(model.label_quality_[wrong]) < 0.1
+    assert np.median(model.label_quality_[~wrong]) > 0.9
+    np.testing.assert_allclose(model.transition_.sum(axis=1), 1, atol=1e-6)
+    assert np.diag(model.transition_).mean() == pytest.approx(0.7, abs=0.1)
+    assert model.covariance_.shape == (3, 3)
+    assert {"sieve-0", "sieve-4", "relabel"} <= set(model.history_)
+    assert model.evidence_.found
+
+
+def test_the_same_random_state_is_the_same_model(fitted: Any) -> None:
+    model, frame, noisy, _ = fitted
+    again = clone(model).fit(frame, noisy)
+    assert np.array_equal(again.predict_proba(frame), model.predict_proba(frame))
+    pd.testing.assert_frame_equal(again.label_issues_, model.label_issues_)
+    other = clone(model).set_params(random_state=1).fit(frame, noisy)
+    assert not np.array_equal(other.predict_proba(frame), model.predict_proba(frame))
+
+
+@pytest.mark.parametrize("random_state", [None, 0, np.random.RandomState(0)])
+def test_the_global_random_state_stays(random_state: Any) -> None:
+    x, y = clouds(60)
+    np.random.seed(5)  # noqa: NPY002
+    torch.manual_seed(5)
+    before = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]  # noqa: NPY002
+    NoisyLabelClassifier(**FAST, random_state=random_state).fit(x, y)
+    after = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]  # noqa: NPY002
+    assert before == after
+
+
+def test_a_pickle_predicts_the_same(fitted: Any) -> None:
+    model, frame, _, _ = fitted
+    loaded = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(loaded.predict_proba(frame), model.predict_proba(frame))
+    assert loaded.predict(frame).tolist() == model.predict(frame).tolist()
+
+
+def test_it_stands_in_a_pipeline_and_a_search() -> None:
+    x, y = clouds(90)
+    pipeline = make_pipeline(MinMaxScaler(), NoisyLabelClassifier(**FAST, random_state=0))
+    assert pipeline.fit(x, NAMES[y]).score(x, NAMES[y]) > 0.9
+    idle, good = ({**FAST["settings"], "plain_plan.lr": lr} for lr in (1e-9, 0.1))
+    search = GridSearchCV(
+        NoisyLabelClassifier(device="cpu", random_state=0), {"settings": [idle, good]}, cv=2
+    ).fit(x, y)
+    assert search.best_params_["settings"] == good
+
+
+def test_images_are_taken_as_they_are() -> None:
+    images, y = load_digits(return_X_y=True)
+    x = (images[:120] * 15).astype(np.uint8).reshape(-1, 8, 8, 1)
+    settings = {"folds": 2, "plan.epochs": 3, "sieve_plan.epochs": 1, "net.widths": [4]}
+    model = NoisyLabelClassifier(device="cpu", random_state=0, settings=settings).fit(x, y[:120])
+    probs = model.predict_proba(x)
+    assert probs.shape == (120, 10)
+    np.testing.assert_allclose(probs.sum(axis=1), 1)
+    with pytest.raises(ValueError, match="images must be as in fit, 64 values each"):
+        model.predict(np.zeros((1, 4, 4, 1), np.uint8))
+
+
+@pytest.mark.parametrize("method", ["ce", "forward"])
+def test_other_methods_get_verdicts_too(method: str) -> None:
+    x, y = clouds()
+    noisy = symmetric(y, rate=0.3, num_classes=3, seed=0).label
+    model = NoisyLabelClassifier(method, device="cpu", random_state=0).fit(x, noisy)
+    flagged = (model.label_issues_["decision"] != "keep").to_numpy()
+    assert flagged[noisy != y].mean() > 0.85
+    assert "relabel" not in model.history_
+    assert method in model.history_ or "estimation" in " ".join(model.history_)
+
+
+def test_a_class_of_one_example_is_kept() -> None:
+    x, y = clouds(60)
+    y[0] = 7
+    model = NoisyLabelClassifier(**FAST, random_state=0).fit(x, y)
+    assert model.label_issues_["decision"].iloc[0] in ("keep", "review")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": np.zeros(30)}, "at least two classes, got one class, 0.0"),
+        ({"X": np.full((30, 2), np.nan)}, "NaN"),
+        ({"y": np.array([1, "a", None] * 10, dtype=object)}, "label"),
+        ({"method": "cla"}, "did you mean 'cal'"),
+        ({"preset": "recomended"}, "did you mean 'recommended'"),
+        ({"net": "mpl"}, "unknown net 'mpl'; did you mean mlp"),
+        ({"device": "tpu"}, "device must be auto, cpu or cuda, got 'tpu'"),
+        ({"settings": {"plan.epoch": 1}}, "did you mean 'plan.epochs'"),
+        ({"settings": "plan.epochs=1"}, "settings must be a list of path=value"),
+        ({"random_state": "zero"}, "random_state must be None, an integer"),
+    ],
+)
+def test_bad_input_is_a_sentence(changes: dict[str, Any], message: str) -> None:
+    x, y = clouds(30)
+    options: dict[str, Any] = {"device": "cpu"} | changes
+    x, y = options.pop("X", x), options.pop("y", y)
+    with pytest.raises(ValueError, match=message):
+        NoisyLabelClassifier(**options).fit(x, y)
+
+
+def test_weights_are_refused_with_a_sentence() -> None:
+    x, y = clouds(30)
+    with pytest.raises(TypeError, match="sample_weight is not supported"):
+        NoisyLabelClassifier().fit(x, y, sample_weight=np.ones(30))
