@@ -75,6 +75,17 @@ def test_damage_means_to_start_again(tmp_path: Path, what: str) -> None:
         assert rows.done == 0
 
 
+def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
+    file = RowFile(tmp_path, "x", (4,), np.float32)
+    with Appending(file) as rows:
+        rows.append(ROWS, done=6, bad=[])
+        rows.finish()
+    np.save(file.path, ROWS[:5])
+    assert file.finished() is None
+    np.save(file.path, ROWS.astype(np.float64))
+    assert file.finished() is None
+
+
 def test_two_processes_at_once(tmp_path: Path) -> None:
     file = RowFile(tmp_path, "x", (4,), np.float32)
     second = Appending(file)

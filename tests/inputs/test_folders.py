@@ -167,6 +167,9 @@ def test_labels_of_images_to_predict(tmp_path: Path) -> None:
     assert examples.given == ["dog", "owl"]
     assert examples.y is not None
     assert examples.y.tolist() == [1, 2]  # of training's classes
+    loose = picture(new / "loose.png")
+    assert read_pixels(new, recipe=trained.recipe).given is None  # one has no class folder
+    loose.unlink()
     picture(new / "emu" / "x.png")
     assert read_pixels(new, recipe=trained.recipe).given is None  # not all are classes
 

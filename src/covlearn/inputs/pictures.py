@@ -53,14 +53,15 @@ class Read:
 
 def files_as_pictures(ids: list[str], paths: Sequence[Path]) -> Pictures:
     """Image files, told apart by name, length, time of change and permissions."""
-    key: list[Any] = []
+    digest = hashlib.sha256()
     for name, path in zip(ids, paths, strict=True):
         try:
             status = path.stat()
-            key.append([name, status.st_size, status.st_mtime_ns, status.st_mode])
+            facts = [name, status.st_size, status.st_mtime_ns, status.st_mode]
         except OSError:
-            key.append([name, None])
-    return Pictures(ids, paths.__getitem__, key)
+            facts = [name]
+        digest.update(json.dumps(facts).encode())
+    return Pictures(ids, paths.__getitem__, key=["files", digest.hexdigest()])
 
 
 def read_pictures(
