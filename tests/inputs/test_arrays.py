@@ -53,6 +53,9 @@ def test_npz_with_names_of_its_own(tmp_path: Path) -> None:
     examples = read_examples(tmp_path / "d.npz", label="kind")
     assert examples.ids[3] == "n3"
     assert any("not looked at: more" in note for note in examples.notes)
+    again = read_examples(tmp_path / "d.npz", recipe=examples.recipe)
+    assert again.given == examples.given  # the recipe knows which array it was
+    assert again.ids == examples.ids
     with pytest.raises(ValueError, match=r"has no array 'kinds', which label names"):
         read_examples(tmp_path / "d.npz", label="kinds")
     np.savez(tmp_path / "e.npz", z=X, y=Y)

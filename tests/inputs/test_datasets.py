@@ -125,6 +125,10 @@ def test_hugging_face_images(tmp_path: Path) -> None:
     saved = read_pixels(tmp_path / "saved", cache=tmp_path / "cache")
     assert torch.equal(saved.x, examples.x)
     assert torch.equal(read_pixels(source.select([3]), recipe=examples.recipe).x, examples.x[3:4])
+    other = source.rename_column("label", "kind")
+    named = read_pixels(other, label="kind", id="name")
+    again = read_pixels(other, recipe=named.recipe)
+    assert (again.given, again.ids) == (named.given, named.ids)
     with pytest.raises(ValueError, match=r"has no column 'labels'"):
         read_pixels(source, label="labels")
     with pytest.raises(ValueError, match=r"is the label\? Name one of name"):

@@ -1,5 +1,6 @@
 """Folders of class folders: which images there are, and of which class."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,32 @@ def test_kinds_of_images_that_are_not_read_are_listed(tmp_path: Path) -> None:
         read_pixels(tmp_path)
     examples = read_pixels(tmp_path, on_bad="skip")
     assert [item.id for item in examples.skipped] == ["cat/x.heic"]
+
+
+def test_folders_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class_folders(tmp_path, ("cat", "dog", "owl"))
+    scandir = os.scandir
+
+    def denied(path: Path) -> object:  # root may read everything
+        if Path(path).name == "owl":
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    with pytest.raises(ValueError, match=r"owl: this folder cannot be read \(Permission denied\)"):
+        read_pixels(tmp_path)
+    assert [item.id for item in read_pixels(tmp_path, on_bad="skip").skipped] == ["owl"]
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    class_folders(tmp_path)
+    try:
+        os.rename(os.fsencode(tmp_path / "cat" / "0.png"), os.fsencode(tmp_path) + b"/cat/\xff.png")
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    with pytest.raises(ValueError, match=r"its name is no text in UTF-8"):
+        read_pixels(tmp_path)
+    assert len(read_pixels(tmp_path, on_bad="skip")) == 5
 
 
 def test_one_class(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_columns_that_are_left_out_are_named() -> None:
             nothing=[None] * many,
             name=[f"person {place}" for place in range(many)],
             mostly=[f"text {min(place, 57)}" for place in range(many)],
-            blob=[b"x", b"y"] * (many // 2),
+            blob=[b"x", b"y", b"z"] * (many // 3),
             area=np.arange(many) ** 2,  # all different, and no id
             size=np.linspace(0, 1, many),
         )
@@ -124,6 +124,24 @@ def test_columns_that_are_left_out_are_named() -> None:
     assert "come once only" in reasons["mostly"]
     assert "bytes" in reasons["blob"]
     assert any("customer_id (it looks like an id)" in note for note in examples.notes)
+
+
+def test_the_label_again_is_left_out() -> None:
+    count = 60
+    columns: dict[str, Any] = {
+        "label_number": [0, 1] * (count // 2),
+        "label_name": ["cat", "dog"] * (count // 2),
+        "nearly": ["cat", "dog"] * (count // 2 - 1) + ["dog", "dog"],
+        "finer": ["cat", "dog", "cat", "wolf"] * (count // 4),
+    }
+    examples = read_examples(table(**columns))
+    assert [column["name"] for column in examples.recipe["columns"]] == ["nearly", "finer"]
+    assert examples.recipe["left_out"] == {
+        "label_number": "it says the same as the label",
+        "label_name": "it says the same as the label",
+    }
+    few = {name: values[:40] for name, values in columns.items()}
+    assert len(read_examples(table(**few)).recipe["columns"]) == 4  # too few rows to tell
 
 
 def test_a_table_of_nothing_usable() -> None:

@@ -149,6 +149,7 @@ def read_features(
     mean, std = (np.asarray(recipe[name], dtype=np.float64) for name in ("mean", "std"))
     result = torch.empty((len(x), x.shape[1]), dtype=torch.float32)
     for start in range(0, len(x), BLOCK):
+        reading.show(min(start + BLOCK, len(x)), len(x), "reading features")
         block = x[start : start + BLOCK].astype(np.float64)
         with np.errstate(all="ignore"):  # of rows that are left out
             result[start : start + BLOCK] = torch.from_numpy((block / 2 - mean / 2) / (std / 2))

@@ -163,6 +163,7 @@ def _in_file(
     size: int,
 ) -> files.Rows:
     with files.Appending(file) as rows:
+        reading.show(rows.done, len(pictures.ids), "reading images")
         if rows.done == 0:
             _check_headers(pictures, reading)
         for start in range(rows.done, len(pictures.ids), SHARD):
