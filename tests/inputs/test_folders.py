@@ -201,6 +201,20 @@ def test_labels_of_images_to_predict(tmp_path: Path) -> None:
     assert read_pixels(new, recipe=trained.recipe).given is None  # not all are classes
 
 
+def test_the_recipe_knows_the_channels(tmp_path: Path) -> None:
+    examples = read_pixels(class_folders(tmp_path / "pets"))
+    pixels = examples.x.double() / 255
+    np.testing.assert_allclose(examples.recipe["mean"], pixels.mean(dim=(0, 1, 2)), rtol=1e-9)
+    spread = pixels.std(dim=(0, 1, 2), correction=0)
+    np.testing.assert_allclose(examples.recipe["std"], spread, rtol=1e-9)
+    new = read_pixels(class_folders(tmp_path / "new", each=2), recipe=examples.recipe)
+    assert new.recipe == examples.recipe
+    Image.new("RGB", (32, 32)).save(picture(tmp_path / "black" / "a" / "0.png"))
+    for name in ("a/1.png", "b/0.png", "b/1.png"):
+        Image.new("RGB", (32, 32)).save(picture(tmp_path / "black" / name))
+    assert read_pixels(tmp_path / "black").recipe["std"] == [1 / 255] * 3
+
+
 @pytest.mark.parametrize(
     ("side", "size"), [(8, 32), (28, 32), (45, 32), (46, 64), (100, 128), (150, 128), (400, 224)]
 )

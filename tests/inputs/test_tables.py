@@ -82,6 +82,10 @@ def test_dates_are_days() -> None:
     )
     first, second, third, _ = days["when"]
     assert (third - first) / (second - first) == pytest.approx(4, rel=1e-5)
+    old = read_examples(table(when=["1600-01-01", "1600-01-03", "2999-01-01", "2024-01-01"]))
+    first, second, *_ = columns_of(old)["when"]
+    deviation = old.recipe["columns"][0]["std"]
+    assert (second - first) * deviation == pytest.approx(2, rel=0.05)  # float32 of five centuries
     # 2024-13-01 reads like a date and is none: the column is text.
     examples = read_examples(table(when=["2024-13-01", "2024-01-02"] * 2))
     assert examples.recipe["columns"][0]["kind"] == "category"

@@ -95,6 +95,8 @@ def read_pictures(
     kept = [position for position in range(len(pictures.ids)) if position not in lost]
     if not kept:
         raise ValueError(f"not one of the {len(lost):,} images of {reading.where} can be read")
+    if extractor is None:
+        made |= _channels(found.rows) if recipe is None else {}
     return Read(torch.from_numpy(found.rows), kept, made)
 
 
@@ -148,6 +150,20 @@ def _common_size(pictures: Pictures) -> int:
         return SIZES[0]
     middle = statistics.median(sides)
     return min(SIZES, key=lambda size: max(size / middle, middle / size))
+
+
+def _channels(pixels: NDArray[np.uint8]) -> dict[str, list[float]]:
+    """Mean and deviation of each channel, with pixels in 0…1, as networks are given them."""
+    counts = np.zeros((CHANNELS, 256), dtype=np.int64)
+    for start in range(0, len(pixels), BATCH):
+        block = pixels[start : start + BATCH]
+        for channel in range(CHANNELS):
+            counts[channel] += np.bincount(block[..., channel].ravel(), minlength=256)
+    share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256) / 255
+    mean = share @ level
+    std = np.sqrt(np.maximum(share @ level**2 - mean**2, 0))
+    # A channel that is constant is divided by one level, so that it stays finite.
+    return {"mean": mean.tolist(), "std": np.maximum(std, 1 / 255).tolist()}
 
 
 def _name(key: list[Any], made: dict[str, Any]) -> str:

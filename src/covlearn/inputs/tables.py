@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from covlearn.inputs.examples import FORMAT, Reading, Skipped, some
 
 MOST_CATEGORIES = 50
-DAY = 86_400.0  # seconds
+MICROSECONDS_A_DAY = 86_400e6
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
 ID_NAME = re.compile(r"(.*[_\s-])?(id|uuid|guid|key|index)|unnamed: ?\d+", re.IGNORECASE)
 FEWEST_COMPARED = 50  # rows from which a column can be told to be the label again
@@ -298,8 +298,9 @@ def _dates(present: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         texts = texts.where(texts.str.fullmatch(DATE))
         times = pd.to_datetime(texts, errors="coerce", utc=True, format="ISO8601")
     bad = times.isna().to_numpy()
-    seconds = (times - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
-    return seconds.to_numpy(dtype=np.float64, copy=True) / DAY, bad
+    # Microseconds, whatever the unit was: nanoseconds would end in 2262 and begin in 1677.
+    micro = times.dt.tz_localize(None).to_numpy(dtype="datetime64[us]").astype(np.int64)
+    return micro / MICROSECONDS_A_DAY, bad
 
 
 def _category_texts(present: Any) -> Any:
