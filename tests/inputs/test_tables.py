@@ -157,7 +157,7 @@ def test_a_table_of_nothing_usable() -> None:
 
 def test_rare_categories_are_one() -> None:
     frequent = [f"c{place:02}" for place in range(50)] * 2
-    rare = [f"r{place}" for place in range(10)] * 1
+    rare = [f"a{place}" for place in range(10)]  # first in the alphabet
     values = frequent + rare
     columns = columns_of(read_examples(table(kind=values)))
     assert len(columns) == 51
@@ -188,6 +188,13 @@ def test_other_rows_become_the_same_numbers() -> None:
     assert columns["colour=blue"] == [0, 0, 0]  # green is not known, and 0 everywhere
     assert columns["colour: missing"] == [1, 0, 0]
     assert columns["extra"] == [known["extra"][place] for place in (1, 2, 0)]
+
+
+def test_whole_numbers_as_categories_may_become_floats() -> None:
+    trained = read_examples(table(kind=pd.Categorical([1, 2, 1, 2])))
+    # A missing cell makes floats of the others.
+    new = read_examples(pd.DataFrame({"kind": [1, None]}), recipe=trained.recipe)
+    assert columns_of(new) == {"kind=1": [1, 0], "kind=2": [0, 0]}
 
 
 def test_what_training_had_none_of() -> None:
@@ -289,6 +296,14 @@ def test_scales_of_any_size() -> None:
         np.testing.assert_allclose(
             examples.x.flatten(), (expected - expected.mean()) / expected.std(), rtol=1e-5
         )
+
+
+def test_numbers_whose_difference_is_none() -> None:
+    values = np.array([-1.7, 1.7, 1.7, 1.6])
+    examples = read_examples(table(size=values * 1e308))
+    np.testing.assert_allclose(
+        examples.x.flatten(), (values - values.mean()) / values.std(), rtol=1e-5
+    )
 
 
 def test_parquet_and_csv_agree(tmp_path: Path) -> None:

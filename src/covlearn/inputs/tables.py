@@ -5,7 +5,7 @@ column   how it is told                                                what it b
 ======== ============================================================= ============================
 number   numbers, or true and false                                    (value − mean) / std
 date     dates and times, or text as 2024-05-31 or 2024-05-31 12:30:00 days since 1970, as a number
-category other text                                                    one column a category, 0 or 1
+category other text, and what pandas calls a category                  one column a category, 0 or 1
 vector   lists of numbers of one length (embeddings)                   each entry as a number
 ======== ============================================================= ============================
 
@@ -168,6 +168,8 @@ def _repeats_labels(column: Any, labels: Sequence[Any]) -> bool:
 
 
 def _kind(present: Any) -> str:  # noqa: PLR0911
+    if isinstance(present.dtype, pd.CategoricalDtype):
+        return "category"
     kind = present.dtype.kind
     if kind in "biuf":
         return "number"
@@ -182,8 +184,6 @@ def _kind(present: Any) -> str:  # noqa: PLR0911
         raise Unfit(f"cells of type {type(first).__name__} are not read")
     if kind == "O" and all(isinstance(cell, NUMBER_TYPES) for cell in present):
         return "number"
-    if isinstance(present.dtype, pd.CategoricalDtype):
-        return "category"
     texts = present.astype(str)
     if texts.str.fullmatch(DATE).all() and not _dates(present)[1].any():
         return "date"
