@@ -202,7 +202,11 @@ def test_labels_of_images_to_predict(tmp_path: Path) -> None:
 
 
 def test_the_recipe_knows_the_channels(tmp_path: Path) -> None:
-    examples = read_pixels(class_folders(tmp_path / "pets"))
+    source = class_folders(tmp_path / "pets")
+    examples = read_pixels(source)
+    for _ in ("read", "found again"):
+        cached = read_pixels(source, cache=tmp_path / "cache")
+        assert cached.recipe == examples.recipe
     pixels = examples.x.double() / 255
     np.testing.assert_allclose(examples.recipe["mean"], pixels.mean(dim=(0, 1, 2)), rtol=1e-9)
     spread = pixels.std(dim=(0, 1, 2), correction=0)

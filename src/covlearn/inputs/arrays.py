@@ -174,10 +174,7 @@ def _moments(x: NDArray[Any], good: NDArray[np.bool_]) -> tuple[NDArray[Any], ND
     scale = np.where(scale > 0, scale, 1.0)
     mean = sum((b[g] / scale).sum(axis=0) for b, g in blocks) / count
     variance = sum(((b[g] / scale - mean) ** 2).sum(axis=0) for b, g in blocks) / count
-    std = np.sqrt(variance)
-    # A column of one value has a deviation of rounding errors.
-    std[std <= 1e-12] = 0
-    return mean * scale, std * scale
+    return mean * scale, np.sqrt(variance) * scale
 
 
 def _not_finite(row: NDArray[Any]) -> str:

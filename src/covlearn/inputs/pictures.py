@@ -96,7 +96,7 @@ def read_pictures(
     if not kept:
         raise ValueError(f"not one of the {len(lost):,} images of {reading.where} can be read")
     if extractor is None:
-        made |= _channels(found.rows) if recipe is None else {}
+        made |= _channels(found.levels) if recipe is None else {}
     return Read(torch.from_numpy(found.rows), kept, made)
 
 
@@ -152,14 +152,9 @@ def _common_size(pictures: Pictures) -> int:
     return min(SIZES, key=lambda size: max(size / middle, middle / size))
 
 
-def _channels(pixels: NDArray[np.uint8]) -> dict[str, list[float]]:
+def _channels(counts: NDArray[np.int64]) -> dict[str, list[float]]:
     """Mean and deviation of each channel, with pixels in 0…1, as networks are given them."""
-    counts = np.zeros((CHANNELS, 256), dtype=np.int64)
-    for start in range(0, len(pixels), BATCH):
-        block = pixels[start : start + BATCH]
-        for channel in range(CHANNELS):
-            counts[channel] += np.bincount(block[..., channel].ravel(), minlength=256)
-    share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(256) / 255
+    share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(files.LEVELS) / 255
     mean = share @ level
     std = np.sqrt(np.maximum(share @ level**2 - mean**2, 0))
     # A channel that is constant is divided by one level, so that it stays finite.
@@ -207,12 +202,14 @@ def _in_memory(
     _check_headers(pictures, reading)
     whole = np.empty((len(pictures.ids), *shape), dtype=dtype)
     filled, bad = 0, list[tuple[int, str]]()
+    levels = files.level_counts(whole[:0])
     for start in range(0, len(pictures.ids), SHARD):
         block, more = _shard(pictures, start, extractor, size, reading)
         whole[filled : filled + len(block)] = block
         filled += len(block)
+        levels = levels + files.level_counts(block)
         bad += more
-    return files.Rows(whole[:filled], bad)
+    return files.Rows(whole[:filled], bad, levels)
 
 
 def _check_headers(pictures: Pictures, reading: Reading) -> None:
