@@ -67,8 +67,13 @@ def test_images(kind: str) -> None:
 
 
 def test_float_images_that_are_not_in_0_to_1_are_features() -> None:
-    source = Items([(torch.randn(3, 8, 8), place % 2) for place in range(6)])
-    assert read_pixels(source).x.shape == (6, 192)
+    for low, high in ((-1, 1), (0, 2)):
+        x = torch.linspace(low, high, 6 * 192).view(6, 3, 8, 8)
+        source = Items([(image, place % 2) for place, image in enumerate(x.flip(1))])
+        first = source[0][0]
+        if low == 0:
+            first[0, 0, 0] = high
+        assert read_pixels(source).x.shape == (6, 192)
 
 
 def test_items_that_fail_are_listed() -> None:
