@@ -90,7 +90,9 @@ def fit_and_evaluate(
     _check_test(split, test)
     kept, held = held_out(len(split), holdout, seed)
     run = LocalRun(
-        split.subset(kept),
+        split.subset(kept)
+        if len(held)
+        else split,  # a copy, of images that may be mapped from a file
         net_name=net,
         net_options=dict(net_options or {}),
         machine=machine,

@@ -53,6 +53,9 @@ def test_npz_with_names_of_its_own(tmp_path: Path) -> None:
     examples = read_examples(tmp_path / "d.npz", label="kind")
     assert examples.ids[3] == "n3"
     assert any("not looked at: more" in note for note in examples.notes)
+    again = read_examples(tmp_path / "d.npz", recipe=examples.recipe)
+    assert again.given == examples.given  # the recipe knows which array it was
+    assert again.ids == examples.ids
     with pytest.raises(ValueError, match=r"has no array 'kinds', which label names"):
         read_examples(tmp_path / "d.npz", label="kinds")
     np.savez(tmp_path / "e.npz", z=X, y=Y)
@@ -96,6 +99,10 @@ def test_new_rows(tmp_path: Path) -> None:
         read_examples(X[:, :2], recipe=trained.recipe)
     with pytest.raises(ValueError, match=r"larger by far than any of training"):
         read_examples(np.full((1, 3), 1e300), recipe=trained.recipe)
+    far = np.stack([np.full(3, 1e300), X[0]])
+    examples = read_examples(far, recipe=trained.recipe, on_bad="skip")
+    assert examples.ids == ["1"]
+    assert torch.equal(examples.x, trained.x[:1])
 
 
 def test_inputs_that_are_not_finite() -> None:
@@ -193,6 +200,8 @@ def test_images_in_arrays(tmp_path: Path) -> None:
     np.testing.assert_array_equal(grey.x, np.repeat(images[..., :1], 3, axis=3))
     np.savez(tmp_path / "d.npz", images=images, labels=y)
     assert torch.equal(read_pixels(tmp_path / "d.npz", cache=tmp_path / "cache").x, examples.x)
+    other = read_pixels((images[::-1], y), cache=tmp_path / "cache")  # the cache knows the pixels
+    assert torch.equal(other.x, examples.x.flip(0))
     assert torch.equal(read_pixels(images[2:4], recipe=examples.recipe).x, examples.x[2:4])
     with pytest.raises(ValueError, match="1, 3 or 4 channels"):
         read_pixels((images[..., [0, 1]], y))

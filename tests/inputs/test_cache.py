@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from covlearn.inputs import cache as files
-from covlearn.inputs import pictures
+from covlearn.inputs import pictures, read_examples
 from covlearn.inputs.cache import Appending, RowFile
 from covlearn.inputs.images import load_image
-from tests.inputs.make import class_folders, picture, read_pixels
+from tests.inputs.make import class_folders, picture, read_pixels, text
 
 ROWS = np.arange(24, dtype=np.float32).reshape(6, 4)
 
@@ -73,6 +73,17 @@ def test_damage_means_to_start_again(tmp_path: Path, what: str) -> None:
     assert file.finished() is None
     with Appending(file) as rows:
         assert rows.done == 0
+
+
+def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
+    file = RowFile(tmp_path, "x", (4,), np.float32)
+    with Appending(file) as rows:
+        rows.append(ROWS, done=6, bad=[])
+        rows.finish()
+    np.save(file.path, ROWS[:5])
+    assert file.finished() is None
+    np.save(file.path, ROWS.astype(np.float64))
+    assert file.finished() is None
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
@@ -186,6 +197,17 @@ def test_progress(tmp_path: Path) -> None:
     read_pixels(source, progress=lambda done, total, what: seen.append((done, total, what)))
     assert (40, 40, "checking images") in seen
     assert seen[-1] == (40, 40, "reading images")
+
+
+def test_progress_of_tables(tmp_path: Path) -> None:
+    seen: list[tuple[int, int, str]] = []
+    path = text(tmp_path / "x.csv", "size,label", "1,a", "2,b", "3,a", "5,b")
+    read_examples(path, progress=lambda done, total, what: seen.append((done, total, what)))
+    assert seen == [
+        (0, 0, "reading x.csv"),
+        (1, 1, "looking at columns"),
+        (1, 1, "reading columns"),
+    ]
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:

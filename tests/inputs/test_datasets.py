@@ -67,8 +67,11 @@ def test_images(kind: str) -> None:
 
 
 def test_float_images_that_are_not_in_0_to_1_are_features() -> None:
-    source = Items([(torch.randn(3, 8, 8), place % 2) for place in range(6)])
-    assert read_pixels(source).x.shape == (6, 192)
+    for value in (-0.5, 1.5):
+        images = np.random.default_rng(0).random((6, 3, 8, 8))
+        images[:, 0, 0, 0] = value
+        source = Items([(image, place % 2) for place, image in enumerate(images)])
+        assert read_pixels(source).x.shape == (6, 192)
 
 
 def test_items_that_fail_are_listed() -> None:
@@ -125,6 +128,10 @@ def test_hugging_face_images(tmp_path: Path) -> None:
     saved = read_pixels(tmp_path / "saved", cache=tmp_path / "cache")
     assert torch.equal(saved.x, examples.x)
     assert torch.equal(read_pixels(source.select([3]), recipe=examples.recipe).x, examples.x[3:4])
+    other = source.rename_column("label", "kind")
+    named = read_pixels(other, label="kind", id="name")
+    again = read_pixels(other, recipe=named.recipe)
+    assert (again.given, again.ids) == (named.given, named.ids)
     with pytest.raises(ValueError, match=r"has no column 'labels'"):
         read_pixels(source, label="labels")
     with pytest.raises(ValueError, match=r"is the label\? Name one of name"):

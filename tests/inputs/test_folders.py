@@ -1,5 +1,6 @@
 """Folders of class folders: which images there are, and of which class."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,32 @@ def test_kinds_of_images_that_are_not_read_are_listed(tmp_path: Path) -> None:
     assert [item.id for item in examples.skipped] == ["cat/x.heic"]
 
 
+def test_folders_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class_folders(tmp_path, ("cat", "dog", "owl"))
+    scandir = os.scandir
+
+    def denied(path: Path) -> object:  # root may read everything
+        if Path(path).name == "owl":
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    with pytest.raises(ValueError, match=r"owl: this folder cannot be read \(Permission denied\)"):
+        read_pixels(tmp_path)
+    assert [item.id for item in read_pixels(tmp_path, on_bad="skip").skipped] == ["owl"]
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    class_folders(tmp_path)
+    try:
+        os.rename(os.fsencode(tmp_path / "cat" / "0.png"), os.fsencode(tmp_path) + b"/cat/\xff.png")
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    with pytest.raises(ValueError, match=r"its name is no text in UTF-8"):
+        read_pixels(tmp_path)
+    assert len(read_pixels(tmp_path, on_bad="skip")) == 5
+
+
 def test_one_class(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"at least two classes .* all examples are 'cat'"):
         read_pixels(class_folders(tmp_path, ("cat",)))
@@ -167,8 +194,29 @@ def test_labels_of_images_to_predict(tmp_path: Path) -> None:
     assert examples.given == ["dog", "owl"]
     assert examples.y is not None
     assert examples.y.tolist() == [1, 2]  # of training's classes
+    loose = picture(new / "loose.png")
+    assert read_pixels(new, recipe=trained.recipe).given is None  # one has no class folder
+    loose.unlink()
     picture(new / "emu" / "x.png")
     assert read_pixels(new, recipe=trained.recipe).given is None  # not all are classes
+
+
+def test_the_recipe_knows_the_channels(tmp_path: Path) -> None:
+    source = class_folders(tmp_path / "pets")
+    examples = read_pixels(source)
+    for _ in ("read", "found again"):
+        cached = read_pixels(source, cache=tmp_path / "cache")
+        assert cached.recipe == examples.recipe
+    pixels = examples.x.double() / 255
+    np.testing.assert_allclose(examples.recipe["mean"], pixels.mean(dim=(0, 1, 2)), rtol=1e-9)
+    spread = pixels.std(dim=(0, 1, 2), correction=0)
+    np.testing.assert_allclose(examples.recipe["std"], spread, rtol=1e-9)
+    new = read_pixels(class_folders(tmp_path / "new", each=2), recipe=examples.recipe)
+    assert new.recipe == examples.recipe
+    Image.new("RGB", (32, 32)).save(picture(tmp_path / "black" / "a" / "0.png"))
+    for name in ("a/1.png", "b/0.png", "b/1.png"):
+        Image.new("RGB", (32, 32)).save(picture(tmp_path / "black" / name))
+    assert read_pixels(tmp_path / "black").recipe["std"] == [1 / 255] * 3
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,20 @@ def test_lines_of_another_length(tmp_path: Path) -> None:
         read_examples(path)
 
 
+def test_lines_with_a_cell_too_many(tmp_path: Path) -> None:
+    path = text(tmp_path / "x.csv", "size,label", "1,a,x", "2,b,x", "3,a,x", "4,b,x")
+    with pytest.raises(ValueError, match=r"every line must have as many cells as the first"):
+        read_examples(path)
+
+
+def test_an_index_with_a_name_is_a_column(tmp_path: Path) -> None:
+    table = pd.DataFrame({"size": [1, 2, 4, 8], "label": list("abab")})
+    table.index = pd.Index(["w", "x", "y", "z"], name="id")
+    table.to_parquet(tmp_path / "x.parquet")
+    assert read_examples(tmp_path / "x.parquet").ids == ["w", "x", "y", "z"]
+    assert read_examples(table).ids == ["w", "x", "y", "z"]
+
+
 def test_a_wrong_encoding(tmp_path: Path) -> None:
     path = text(tmp_path / "x.csv", "size,label", "1,ä", "2,b", encoding="latin-1")
     with pytest.raises(ValueError, match=r"must be text in UTF-8, but byte 13 is not"):

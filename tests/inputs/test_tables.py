@@ -82,6 +82,10 @@ def test_dates_are_days() -> None:
     )
     first, second, third, _ = days["when"]
     assert (third - first) / (second - first) == pytest.approx(4, rel=1e-5)
+    old = read_examples(table(when=["1600-01-01", "1600-01-03", "2999-01-01", "2024-01-01"]))
+    first, second, *_ = columns_of(old)["when"]
+    deviation = old.recipe["columns"][0]["std"]
+    assert (second - first) * deviation == pytest.approx(2, rel=0.05)  # float32 of five centuries
     # 2024-13-01 reads like a date and is none: the column is text.
     examples = read_examples(table(when=["2024-13-01", "2024-01-02"] * 2))
     assert examples.recipe["columns"][0]["kind"] == "category"
@@ -110,7 +114,7 @@ def test_columns_that_are_left_out_are_named() -> None:
             nothing=[None] * many,
             name=[f"person {place}" for place in range(many)],
             mostly=[f"text {min(place, 57)}" for place in range(many)],
-            blob=[b"x", b"y"] * (many // 2),
+            blob=[b"x", b"y", b"z"] * (many // 3),
             area=np.arange(many) ** 2,  # all different, and no id
             size=np.linspace(0, 1, many),
         )
@@ -126,6 +130,24 @@ def test_columns_that_are_left_out_are_named() -> None:
     assert any("customer_id (it looks like an id)" in note for note in examples.notes)
 
 
+def test_the_label_again_is_left_out() -> None:
+    count = 60
+    columns: dict[str, Any] = {
+        "label_number": [0, 1] * (count // 2),
+        "label_name": ["cat", "dog"] * (count // 2),
+        "nearly": ["cat", "dog"] * (count // 2 - 1) + ["dog", "dog"],
+        "finer": ["cat", "dog", "cat", "wolf"] * (count // 4),
+    }
+    examples = read_examples(table(**columns))
+    assert [column["name"] for column in examples.recipe["columns"]] == ["nearly", "finer"]
+    assert examples.recipe["left_out"] == {
+        "label_number": "it says the same as the label",
+        "label_name": "it says the same as the label",
+    }
+    few = {name: values[:40] for name, values in columns.items()}
+    assert len(read_examples(table(**few)).recipe["columns"]) == 4  # too few rows to tell
+
+
 def test_a_table_of_nothing_usable() -> None:
     with pytest.raises(ValueError, match=r"none is usable: constant \(it has one value only\)"):
         read_examples(table(constant=[1, 1, 1, 1]))
@@ -135,7 +157,7 @@ def test_a_table_of_nothing_usable() -> None:
 
 def test_rare_categories_are_one() -> None:
     frequent = [f"c{place:02}" for place in range(50)] * 2
-    rare = [f"r{place}" for place in range(10)] * 1
+    rare = [f"a{place}" for place in range(10)]  # first in the alphabet
     values = frequent + rare
     columns = columns_of(read_examples(table(kind=values)))
     assert len(columns) == 51
@@ -166,6 +188,13 @@ def test_other_rows_become_the_same_numbers() -> None:
     assert columns["colour=blue"] == [0, 0, 0]  # green is not known, and 0 everywhere
     assert columns["colour: missing"] == [1, 0, 0]
     assert columns["extra"] == [known["extra"][place] for place in (1, 2, 0)]
+
+
+def test_whole_numbers_as_categories_may_become_floats() -> None:
+    trained = read_examples(table(kind=pd.Categorical([1, 2, 1, 2])))
+    # A missing cell makes floats of the others.
+    new = read_examples(pd.DataFrame({"kind": [1, None]}), recipe=trained.recipe)
+    assert columns_of(new) == {"kind=1": [1, 0], "kind=2": [0, 0]}
 
 
 def test_what_training_had_none_of() -> None:
@@ -267,6 +296,14 @@ def test_scales_of_any_size() -> None:
         np.testing.assert_allclose(
             examples.x.flatten(), (expected - expected.mean()) / expected.std(), rtol=1e-5
         )
+
+
+def test_numbers_whose_difference_is_none() -> None:
+    values = np.array([-1.7, 1.7, 1.7, 1.6])
+    examples = read_examples(table(size=values * 1e308))
+    np.testing.assert_allclose(
+        examples.x.flatten(), (values - values.mean()) / values.std(), rtol=1e-5
+    )
 
 
 def test_parquet_and_csv_agree(tmp_path: Path) -> None:

@@ -149,6 +149,7 @@ def read_features(
     mean, std = (np.asarray(recipe[name], dtype=np.float64) for name in ("mean", "std"))
     result = torch.empty((len(x), x.shape[1]), dtype=torch.float32)
     for start in range(0, len(x), BLOCK):
+        reading.show(min(start + BLOCK, len(x)), len(x), "reading features")
         block = x[start : start + BLOCK].astype(np.float64)
         with np.errstate(all="ignore"):  # of rows that are left out
             result[start : start + BLOCK] = torch.from_numpy((block / 2 - mean / 2) / (std / 2))
@@ -173,10 +174,7 @@ def _moments(x: NDArray[Any], good: NDArray[np.bool_]) -> tuple[NDArray[Any], ND
     scale = np.where(scale > 0, scale, 1.0)
     mean = sum((b[g] / scale).sum(axis=0) for b, g in blocks) / count
     variance = sum(((b[g] / scale - mean) ** 2).sum(axis=0) for b, g in blocks) / count
-    std = np.sqrt(variance)
-    # A column of one value has a deviation of rounding errors.
-    std[std <= 1e-12] = 0
-    return mean * scale, std * scale
+    return mean * scale, np.sqrt(variance) * scale
 
 
 def _not_finite(row: NDArray[Any]) -> str:

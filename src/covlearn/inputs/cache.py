@@ -26,15 +26,33 @@ except ImportError:  # where there is none, two processes at once are the user's
     fcntl = None  # type: ignore[assignment]
 
 HEADER_BYTES = 128
+FACTS = {"done", "rows", "bad", "levels"}
+LEVELS = 256  # of a byte
 MAPPED_FROM = 2 << 30  # bytes; what is smaller is read into memory
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in order, and why some examples have none: position and reason."""
+    """Rows in order, and why some examples have none: position and reason.
+
+    ``levels`` counts the values of uint8 rows, (channels, 256), along their last axis.
+    """
 
     rows: NDArray[Any]
     bad: list[tuple[int, str]]
+    levels: NDArray[np.int64]
+
+
+def level_counts(rows: NDArray[Any]) -> NDArray[np.int64]:
+    """How often each value comes in each channel of uint8 rows; nothing of other rows."""
+    if rows.dtype != np.uint8:
+        return np.zeros((0, LEVELS), dtype=np.int64)
+    return np.stack(
+        [
+            np.bincount(rows[..., channel].ravel(), minlength=LEVELS)
+            for channel in range(rows.shape[-1])
+        ]
+    )
 
 
 class RowFile:
@@ -60,7 +78,7 @@ class RowFile:
             return None
         if rows.shape != (facts["rows"], *self.shape) or rows.dtype != self.dtype:
             return None
-        return Rows(rows, [(position, reason) for position, reason in facts["bad"]])
+        return Rows(rows, _bad(facts), _levels(facts))
 
     def header(self, rows: int) -> bytes:
         """The head of an array file, always of one length."""
@@ -82,6 +100,7 @@ class Appending:
         file.path.parent.mkdir(parents=True, exist_ok=True)
         self.stream = file.part.open("r+b" if file.part.exists() else "w+b")
         self.done, self.rows, self.bad = 0, 0, list[tuple[int, str]]()
+        self.levels = level_counts(np.empty((0, *file.shape), dtype=file.dtype))
 
     def __enter__(self) -> "Appending":
         if fcntl is not None:
@@ -96,7 +115,7 @@ class Appending:
         facts = _read(self.file.part_facts)
         if facts is not None and self._length(facts["rows"]) <= self.file.part.stat().st_size:
             self.done, self.rows = facts["done"], facts["rows"]
-            self.bad = [(position, reason) for position, reason in facts["bad"]]
+            self.bad, self.levels = _bad(facts), _levels(facts)
         else:
             self.stream.write(self.file.header(0))
         self.stream.truncate(self._length(self.rows))
@@ -120,6 +139,7 @@ class Appending:
         os.fsync(self.stream.fileno())
         self.done, self.rows = done, self.rows + len(rows)
         self.bad.extend(bad)
+        self.levels = self.levels + level_counts(rows)
         records.write_json(self.file.part_facts, self._facts())
 
     def finish(self) -> Rows:
@@ -140,7 +160,21 @@ class Appending:
         return HEADER_BYTES + rows * self.row_bytes
 
     def _facts(self) -> dict[str, Any]:
-        return {"done": self.done, "rows": self.rows, "bad": [list(entry) for entry in self.bad]}
+        bad = [list(entry) for entry in self.bad]
+        return {
+            "done": self.done,
+            "rows": self.rows,
+            "bad": bad,
+            "levels": self.levels.tolist(),
+        }
+
+
+def _levels(facts: dict[str, Any]) -> NDArray[np.int64]:
+    return np.array(facts["levels"], dtype=np.int64).reshape(-1, LEVELS)
+
+
+def _bad(facts: dict[str, Any]) -> list[tuple[int, str]]:
+    return [(position, reason) for position, reason in facts["bad"]]
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -148,4 +182,4 @@ def _read(path: Path) -> dict[str, Any] | None:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return facts if isinstance(facts, dict) and {"done", "rows", "bad"} <= set(facts) else None
+    return facts if isinstance(facts, dict) and set(facts) == FACTS else None

@@ -49,8 +49,9 @@ def from_hugging_face(source: Any, wanted: Wanted, reading: Reading) -> Rows:
         )
     kinds = {name: type(feature).__name__ for name, feature in source.features.items()}
     pictures = [name for name, kind in kinds.items() if kind == "Image"]
-    if wanted.image is not None and wanted.image in pictures:
-        pictures = [wanted.image]
+    image = wanted.name("image", pictures)
+    if image in pictures:
+        pictures = [image]
     if len(pictures) > 1:
         raise ValueError(
             f"{reading.where} has several columns of images, {some(pictures)}; name one with image="
@@ -65,7 +66,7 @@ def from_hugging_face(source: Any, wanted: Wanted, reading: Reading) -> Rows:
             ]
     if not pictures:
         return from_table(table, wanted, reading)
-    label = wanted.label
+    label, id = (wanted.name(option, list(table.columns)) for option in ("label", "id"))
     if label is None:
         known = [name for name, kind in kinds.items() if kind == "ClassLabel"]
         usual = [name for name in table.columns if name.lower() in LABEL_NAMES]
@@ -80,10 +81,10 @@ def from_hugging_face(source: Any, wanted: Wanted, reading: Reading) -> Rows:
             f"{some(list(table.columns), listed=20)} with label= (--label)"
         )
     ids = [str(row) for row in range(len(source))]
-    if wanted.id is not None:
-        if wanted.id not in table.columns:
-            raise ValueError(f"{reading.where} has no column {wanted.id!r}, which id names")
-        ids = [str(key) for key in table[wanted.id]]
+    if id is not None:
+        if id not in table.columns:
+            raise ValueError(f"{reading.where} has no column {id!r}, which id names")
+        ids = [str(key) for key in table[id]]
     raw = source.cast_column(
         pictures[0], _library("a column of images").Image(decode=False)
     ).select_columns(pictures)
@@ -105,7 +106,7 @@ def from_hugging_face(source: Any, wanted: Wanted, reading: Reading) -> Rows:
         wanted,
         reading,
         table=table if len(table.columns) else None,
-        meant={"label": label, "id": wanted.id, "image": pictures[0]},
+        meant={"label": label, "id": id, "image": pictures[0]},
     )
 
 

@@ -36,7 +36,10 @@ def list_folder(folder: Path, reading: Reading, *, classes: list[str] | None = N
     others: list[str] = []
     bad: list[Skipped] = []
     for name in _below(folder, folder, set(), bad):
-        if is_image_name(name):
+        if not _encodable(name):
+            shown = name.encode("utf-8", "backslashreplace").decode()
+            bad.append(Skipped(shown, "its name is no text in UTF-8; rename it"))
+        elif is_image_name(name):
             names.append(name)
         elif is_other_image_name(name):
             bad.append(Skipped(name, "images of this kind are not read; save it as JPEG or PNG"))
@@ -119,6 +122,15 @@ def _below(
             yield from _below(folder / entry.name, top, seen, bad)
         else:
             yield (folder / entry.name).relative_to(top).as_posix()
+
+
+def _encodable(name: str) -> bool:
+    """Whether the name can be written into a file of ids."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _hidden(name: str) -> bool:

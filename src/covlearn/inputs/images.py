@@ -111,9 +111,11 @@ def load_image(source: ImageLike, size: int) -> NDArray[np.uint8]:
         return _squared(_rgb(_turned(source)), size)
     with _opened(source) as image:
         try:
-            # A JPEG is decoded at a fraction of its size where that is enough.
-            image.draft("RGB", (size, size))
-            image.load()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                # A JPEG is decoded at a fraction of its size where that is enough.
+                image.draft("RGB", (size, size))
+                image.load()
         except (*DECODING_ERRORS, MemoryError) as error:
             raise BadImage(f"it cannot be decoded ({error}); it is cut off or damaged") from error
         return _squared(_rgb(_turned(image)), size)

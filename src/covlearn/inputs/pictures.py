@@ -53,14 +53,15 @@ class Read:
 
 def files_as_pictures(ids: list[str], paths: Sequence[Path]) -> Pictures:
     """Image files, told apart by name, length, time of change and permissions."""
-    key: list[Any] = []
+    digest = hashlib.sha256()
     for name, path in zip(ids, paths, strict=True):
         try:
             status = path.stat()
-            key.append([name, status.st_size, status.st_mtime_ns, status.st_mode])
+            facts = [name, status.st_size, status.st_mtime_ns, status.st_mode]
         except OSError:
-            key.append([name, None])
-    return Pictures(ids, paths.__getitem__, key)
+            facts = [name]
+        digest.update(json.dumps(facts).encode())
+    return Pictures(ids, paths.__getitem__, key=["files", digest.hexdigest()])
 
 
 def read_pictures(
@@ -94,6 +95,8 @@ def read_pictures(
     kept = [position for position in range(len(pictures.ids)) if position not in lost]
     if not kept:
         raise ValueError(f"not one of the {len(lost):,} images of {reading.where} can be read")
+    if extractor is None:
+        made |= _channels(found.levels) if recipe is None else {}
     return Read(torch.from_numpy(found.rows), kept, made)
 
 
@@ -149,6 +152,15 @@ def _common_size(pictures: Pictures) -> int:
     return min(SIZES, key=lambda size: max(size / middle, middle / size))
 
 
+def _channels(counts: NDArray[np.int64]) -> dict[str, list[float]]:
+    """Mean and deviation of each channel, with pixels in 0…1, as networks are given them."""
+    share, level = counts / counts.sum(axis=1, keepdims=True), np.arange(files.LEVELS) / 255
+    mean = share @ level
+    std = np.sqrt(np.maximum(share @ level**2 - mean**2, 0))
+    # A channel that is constant is divided by one level, so that it stays finite.
+    return {"mean": mean.tolist(), "std": np.maximum(std, 1 / 255).tolist()}
+
+
 def _name(key: list[Any], made: dict[str, Any]) -> str:
     text = json.dumps([FORMAT, made, key], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -162,6 +174,7 @@ def _in_file(
     size: int,
 ) -> files.Rows:
     with files.Appending(file) as rows:
+        reading.show(rows.done, len(pictures.ids), "reading images")
         if rows.done == 0:
             _check_headers(pictures, reading)
         for start in range(rows.done, len(pictures.ids), SHARD):
@@ -189,12 +202,14 @@ def _in_memory(
     _check_headers(pictures, reading)
     whole = np.empty((len(pictures.ids), *shape), dtype=dtype)
     filled, bad = 0, list[tuple[int, str]]()
+    levels = files.level_counts(whole[:0])
     for start in range(0, len(pictures.ids), SHARD):
         block, more = _shard(pictures, start, extractor, size, reading)
         whole[filled : filled + len(block)] = block
         filled += len(block)
+        levels = levels + files.level_counts(block)
         bad += more
-    return files.Rows(whole[:filled], bad)
+    return files.Rows(whole[:filled], bad, levels)
 
 
 def _check_headers(pictures: Pictures, reading: Reading) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,12 @@ class Wanted:
     def training(self) -> bool:
         """Whether labels are needed, and a recipe is to be made."""
         return self.recipe is None
+
+    def name(self, option: str, there: Collection[str]) -> str | None:
+        """The name given for label, id or image, else that of training if it is there."""
+        given: str | None = getattr(self, option)
+        before = (self.recipe or {}).get(option)
+        return before if given is None and before in there else given
 
     def check_kind(self, kind: str, where: str) -> None:
         """A recipe is for one kind of inputs."""
@@ -97,9 +103,11 @@ def from_path(path: Path, wanted: Wanted, reading: Reading) -> Rows:
             wanted.image,
             *(known.get(k) for k in ("label", "id", "image")),
         ]
+        reading.show(0, 0, f"reading {path.name}")
         table = table_files.read_table(path, verbatim=named, text=text)
         return from_table(table, wanted, reading, folder=path.parent)
     if suffix == ".npz":
+        reading.show(0, 0, f"reading {path.name}")
         return from_mapping(arrays.read_npz(path), wanted, reading)
     if suffix == ".npy":
         return _from_npy(path, wanted, reading)
@@ -168,17 +176,13 @@ def from_table(
     """
     table = table_files.checked_table(table, reading.where)
     known = wanted.recipe or {}
-
-    def name_of(option: str, given: str | None) -> str | None:
-        before = known.get(option)
-        return given if given is not None else before if before in table.columns else None
-
+    names = list(table.columns)
     columns = table_files.find_columns(
         table,
         reading.where,
-        label=name_of("label", wanted.label),
-        id=name_of("id", wanted.id),
-        image=name_of("image", wanted.image),
+        label=wanted.name("label", names),
+        id=wanted.name("id", names),
+        image=wanted.name("image", names),
         needs_label=wanted.training and labels is None,
     )
     if labels is None and columns.label is not None:
@@ -213,7 +217,8 @@ def _from_columns(
     def read(keep: NDArray[np.int64]) -> Inputs:
         part = table.iloc[keep]
         names = [name for name in table.columns if name not in named]
-        recipe = wanted.recipe or tables.make_recipe(part, names, reading)
+        given = None if labels is None else [str(labels[row]).strip() for row in keep]
+        recipe = wanted.recipe or tables.make_recipe(part, names, reading, labels=given)
         x, good = tables.apply_recipe(part, recipe, [ids[row] for row in keep], reading)
         return Inputs(torch.from_numpy(x[good]), np.flatnonzero(good), dict(recipe))
 
@@ -223,19 +228,19 @@ def _from_columns(
 def from_mapping(source: Mapping[str, Any], wanted: Wanted, reading: Reading) -> Rows:
     """Arrays by name, as an .npz file has them."""
     where = reading.where
-    x = arrays.pick(source, arrays.X_NAMES, wanted.image, where, "image")
+    x = arrays.pick(source, arrays.X_NAMES, wanted.name("image", source), where, "image")
     if x is None:
         raise ValueError(
             f"{where} must hold the inputs as {', '.join(arrays.X_NAMES[:4])}, but it holds "
             f"{some(list(source), listed=20)}"
         )
-    y = arrays.pick(source, arrays.Y_NAMES, wanted.label, where, "label")
+    y = arrays.pick(source, arrays.Y_NAMES, wanted.name("label", source), where, "label")
     if y is None and wanted.training:
         raise ValueError(
             f"{where} must hold the labels as {', '.join(arrays.Y_NAMES[:4])}, but it holds "
             f"{some(list(source), listed=20)}; name the array with label= (--label)"
         )
-    ids = arrays.pick(source, arrays.ID_NAMES, wanted.id, where, "id")
+    ids = arrays.pick(source, arrays.ID_NAMES, wanted.name("id", source), where, "id")
     others = [name for name in source if name not in (x, y, ids)]
     if others:
         reading.note(f"of {where} these arrays were not looked at: {some(others, listed=8)}")
@@ -245,10 +250,19 @@ def from_mapping(source: Mapping[str, Any], wanted: Wanted, reading: Reading) ->
         wanted,
         reading,
         ids=None if ids is None else source[ids],
+        meant={"label": y, "id": ids, "image": x},
     )
 
 
-def from_arrays(x: Any, y: Any, wanted: Wanted, reading: Reading, *, ids: Any = None) -> Rows:
+def from_arrays(
+    x: Any,
+    y: Any,
+    wanted: Wanted,
+    reading: Reading,
+    *,
+    ids: Any = None,
+    meant: dict[str, Any] | None = None,
+) -> Rows:
     """Inputs with labels; a DataFrame as inputs is a table."""
     if y is None and wanted.training:
         raise ValueError(
@@ -271,7 +285,7 @@ def from_arrays(x: Any, y: Any, wanted: Wanted, reading: Reading, *, ids: Any = 
             raise ValueError(f"{reading.where} has {len(inputs):,} inputs and {len(names):,} ids")
     images = arrays.as_images(inputs)
     if images is not None:
-        return _from_image_array(images, names, labels, wanted, reading)
+        return _from_image_array(images, names, labels, wanted, reading, meant or {})
     wanted.check_kind("features", reading.where)
 
     def read(keep: NDArray[np.int64]) -> Inputs:
@@ -282,7 +296,7 @@ def from_arrays(x: Any, y: Any, wanted: Wanted, reading: Reading, *, ids: Any = 
         made = made if good.all() else made[torch.from_numpy(good)]
         return Inputs(made, np.flatnonzero(good), recipe)
 
-    return Rows(names, labels, read)
+    return Rows(names, labels, read, meant=meant or {})
 
 
 def _from_image_array(
@@ -291,6 +305,7 @@ def _from_image_array(
     labels: Sequence[Any] | None,
     wanted: Wanted,
     reading: Reading,
+    meant: dict[str, Any],
 ) -> Rows:
     def make(keep: NDArray[np.int64]) -> Pictures:
         key: list[Any] | None = None
@@ -302,7 +317,7 @@ def _from_image_array(
         names = [ids[row] for row in keep]
         return Pictures(names, lambda position: images[int(keep[position])], key)
 
-    return from_pictures(ids, make, labels, wanted, reading)
+    return from_pictures(ids, make, labels, wanted, reading, meant=meant)
 
 
 def _from_npy(path: Path, wanted: Wanted, reading: Reading) -> Rows:

@@ -8,6 +8,8 @@ written: 007 stays 007, and a class may be called NA. In other columns the usual
 
 import codecs
 import csv
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ IMAGE_NAMES = (
 NOTHING = ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"]
 DELIMITERS = ",;\t|"
 SAMPLED = 100  # cells that tell whether a column holds paths of images
+UNREADABLE = (pd.errors.ParserError, pd.errors.EmptyDataError, pd.errors.ParserWarning)
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
@@ -66,9 +69,10 @@ def read_table(path: Path, *, verbatim: Sequence[str | None], text: Sequence[str
 
 def checked_table(table: Any, where: str) -> Any:
     """The table with column names as text, all different, and a row at least."""
-    table = table.copy(deep=False)
+    # An index with a name is a column that was moved aside.
+    table = table.copy(deep=False) if table.index.name is None else table.reset_index()
     table.columns = [str(name).strip() for name in table.columns]
-    twice = sorted({name for name in table.columns if list(table.columns).count(name) > 1})
+    twice = sorted(name for name, count in Counter(table.columns).items() if count > 1)
     if twice:
         raise ValueError(
             f"{where} must have columns of different names, but {some(twice)} is twice"
@@ -145,23 +149,26 @@ def _read_csv(path: Path, verbatim: Sequence[str | None], text: Sequence[str]) -
             if name.strip() in verbatim
             or name.strip().lower() in (*LABEL_NAMES, *ID_NAMES, *IMAGE_NAMES)
         }
-        return pd.read_csv(
-            path,
-            sep=delimiter,
-            encoding=encoding,
-            dtype={name: str for name in names if name in kept or name.strip() in text},
-            keep_default_na=False,
-            na_values={name: NOTHING if name not in kept else [""] for name in names},
-            index_col=False,
-            low_memory=False,
-            skipinitialspace=True,
-        )
+        with warnings.catch_warnings():
+            # Lines with more cells than names would lose some.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(
+                path,
+                sep=delimiter,
+                encoding=encoding,
+                dtype={name: str for name in names if name in kept or name.strip() in text},
+                keep_default_na=False,
+                na_values={name: NOTHING if name not in kept else [""] for name in names},
+                index_col=False,
+                low_memory=False,
+                skipinitialspace=True,
+            )
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} must be text in UTF-8, but byte {error.start:,} is not ({error.reason}); save "
             "it as UTF-8, in a spreadsheet as 'CSV UTF-8'"
         ) from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
+    except (*UNREADABLE, csv.Error) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{path} cannot be read as a CSV file: {reason}; every line must have as many cells as "

@@ -5,7 +5,7 @@ column   how it is told                                                what it b
 ======== ============================================================= ============================
 number   numbers, or true and false                                    (value − mean) / std
 date     dates and times, or text as 2024-05-31 or 2024-05-31 12:30:00 days since 1970, as a number
-category other text                                                    one column a category, 0 or 1
+category other text, and what pandas calls a category                  one column a category, 0 or 1
 vector   lists of numbers of one length (embeddings)                   each entry as a number
 ======== ============================================================= ============================
 
@@ -14,7 +14,9 @@ vector   lists of numbers of one length (embeddings)                   each entr
 - Of a category column the 50 most frequent categories count, and all others are one more. A
   category that training did not have is that one, or if there is none, 0 everywhere.
 - Left out, with a word: columns with one value, columns without any, ids (all different and called
-  so, or counting up the rows), and text of more than 50 values most of which come once.
+  so, or counting up the rows), text of more than 50 values most of which come once, and from 50
+  rows on a column that says the same as the label, one value a class: it was made from the labels,
+  and who learns from it learns their errors.
 - Infinite numbers, vectors with a missing entry, and with a recipe text where training had numbers,
   make a row bad. A column that is missing altogether is an error; more columns are not looked at.
 """
@@ -32,9 +34,10 @@ from numpy.typing import NDArray
 from covlearn.inputs.examples import FORMAT, Reading, Skipped, some
 
 MOST_CATEGORIES = 50
-DAY = 86_400.0  # seconds
+MICROSECONDS_A_DAY = 86_400e6
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
 ID_NAME = re.compile(r"(.*[_\s-])?(id|uuid|guid|key|index)|unnamed: ?\d+", re.IGNORECASE)
+FEWEST_COMPARED = 50  # rows from which a column can be told to be the label again
 FEWEST_COUNTED = 10  # rows that count up by one are ids only if they are as many
 NUMBER_TYPES = (bool, int, float, np.number, np.bool_, Decimal)
 TRUTH = {"true": 1.0, "false": 0.0}
@@ -44,11 +47,15 @@ class Unfit(ValueError):
     """Why a column is left out."""
 
 
-def make_recipe(table: Any, names: Sequence[str], reading: Reading) -> dict[str, Any]:
+def make_recipe(
+    table: Any, names: Sequence[str], reading: Reading, *, labels: Sequence[Any] | None = None
+) -> dict[str, Any]:
     """How the named columns of a table become numbers."""
     columns, left_out = [], {}
     for done, name in enumerate(names):
         try:
+            if labels is not None and _repeats_labels(table[name], labels):
+                raise Unfit("it says the same as the label")
             columns.append({"name": name, **_column_recipe(name, table[name])})
         except Unfit as error:
             left_out[name] = str(error)
@@ -81,7 +88,8 @@ def apply_recipe(
     good = np.ones(len(table), dtype=bool)
     reasons: dict[int, str] = {}
     blocks = []
-    for column in recipe["columns"]:
+    for done, column in enumerate(recipe["columns"]):
+        reading.show(done + 1, len(recipe["columns"]), "reading columns")
         block, bad = _column_values(table[column["name"]], column)
         with np.errstate(over="ignore"):
             block = block.astype(np.float32)
@@ -148,7 +156,20 @@ def _column_recipe(name: str, column: Any) -> dict[str, Any]:
     return {"kind": kind, "mean": mean, "std": std, "missing": missing}
 
 
+def _repeats_labels(column: Any, labels: Sequence[Any]) -> bool:
+    """Whether each value belongs to one class and each class to one value."""
+    if len(column) < FEWEST_COMPARED or column.isna().any():
+        return False
+    first = column.iloc[0]
+    if isinstance(first, np.ndarray | list | tuple | dict | set):
+        return False
+    pairs = set(zip(column.astype(str), map(str, labels), strict=True))
+    return len(pairs) == len({value for value, _ in pairs}) == len({label for _, label in pairs})
+
+
 def _kind(present: Any) -> str:  # noqa: PLR0911
+    if isinstance(present.dtype, pd.CategoricalDtype):
+        return "category"
     kind = present.dtype.kind
     if kind in "biuf":
         return "number"
@@ -163,8 +184,6 @@ def _kind(present: Any) -> str:  # noqa: PLR0911
         raise Unfit(f"cells of type {type(first).__name__} are not read")
     if kind == "O" and all(isinstance(cell, NUMBER_TYPES) for cell in present):
         return "number"
-    if isinstance(present.dtype, pd.CategoricalDtype):
-        return "category"
     texts = present.astype(str)
     if texts.str.fullmatch(DATE).all() and not _dates(present)[1].any():
         return "date"
@@ -279,8 +298,9 @@ def _dates(present: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         texts = texts.where(texts.str.fullmatch(DATE))
         times = pd.to_datetime(texts, errors="coerce", utc=True, format="ISO8601")
     bad = times.isna().to_numpy()
-    seconds = (times - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
-    return seconds.to_numpy(dtype=np.float64, copy=True) / DAY, bad
+    # Microseconds, whatever the unit was: nanoseconds would end in 2262 and begin in 1677.
+    micro = times.dt.tz_localize(None).to_numpy(dtype="datetime64[us]").astype(np.int64)
+    return micro / MICROSECONDS_A_DAY, bad
 
 
 def _category_texts(present: Any) -> Any:
