@@ -1,6 +1,7 @@
 """Settings of the whole suite."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,9 @@ hypothesis.settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=50, print_blob=True
 )
 hypothesis.settings.load_profile("suite")
+
+# Tests of Ctrl-C must not depend on whether the suite itself runs in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test may look into, or write to, what the person who runs it has fetched.
 os.environ["COVLEARN_DATA"] = tempfile.mkdtemp(prefix="covlearn-tests-")

@@ -72,7 +72,8 @@ def progress_bars(above: Callable[[], Any] | None = None) -> Iterator["Follow"]:
 def asked_to_stop() -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets; the second interrupts as ever."""
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # by nohup, or in the background
+    if ignored or threading.current_thread() is not threading.main_thread():
         yield stop  # signals are the main thread's
         return
 
