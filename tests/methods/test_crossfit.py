@@ -115,13 +115,14 @@ def test_settings_are_checked(changes: dict[str, object], message: str) -> None:
         replace(METHOD, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("images", [False, True])
 @pytest.mark.parametrize("count", [2, 10, 500, 1297, 10_000, 100_000, 1_000_000])
-def test_the_schedule_is_sane_at_every_size(count: int) -> None:
-    batch_size, epochs = schedule(count)
+def test_the_schedule_is_sane_at_every_size(count: int, images: bool) -> None:
+    batch_size, epochs = schedule(count, images=images)
     steps = -(-count // batch_size) * epochs
     assert 8 <= batch_size <= 512
     assert epochs >= 20
-    fewest = min(600, max(150, count // 2))
+    fewest = 600 if images else min(600, max(150, count // 2))
     assert fewest <= steps <= max(2 * fewest, 20 * -(-count // batch_size))
 
 

@@ -1,7 +1,7 @@
 """``recommended`` for data of any size: how long, in what batches and with what network.
 
-A batch of about 1.8·√N, at least 600 steps (fewer below 1,200 examples) and 20 epochs, and all
-schedules as shares of the epochs. CAL differs from its preset for small data: the sieves are
+A batch of about 1.8·√N, at least 600 steps (fewer below 1,200 rows of features) and 20 epochs, and
+all schedules as shares of the epochs. CAL differs from its preset for small data: the sieves are
 cross-fitted, plainly trained and held back by half the epochs, a weight decay of 1/√N (3 % at most)
 and an average of the weights, and the second stage is trained on D̂ in the same way, without the
 covariance and peer terms. Where no label looks wrong, cross-entropy is trained as its own preset
@@ -46,15 +46,15 @@ def recommended(
     >>> recommended("cal", num_examples=100_000, num_classes=1000, shape=(512,)).method.plan.epochs
     10
     """
-    batch_size, epochs = schedule(num_examples)
+    batch_size, epochs = schedule(num_examples, images=len(shape) == 3)
     made = preset("recommended", method, "small")
     stretched = stretch(made, epochs / SHORT_EPOCHS, batch_size)
     if isinstance(stretched, CAL):
-        stretched = cross_fitted(stretched, num_examples)
+        stretched = cross_fitted(stretched, num_examples, epochs)
     return Choice(stretched, *network(shape, num_classes))
 
 
-def schedule(num_examples: int) -> tuple[int, int]:
+def schedule(num_examples: int, *, images: bool = False) -> tuple[int, int]:
     """Examples a batch and epochs.
 
     >>> [schedule(count) for count in (150, 1297, 100_000)]
@@ -62,8 +62,9 @@ def schedule(num_examples: int) -> tuple[int, int]:
     """
     batch_size = min(max(2 ** round(math.log2(1.8 * math.sqrt(num_examples))), 8), 512)
     steps = math.ceil(num_examples / batch_size)
-    # A hundred examples are known by heart long before six hundred steps.
-    fewest = min(600, max(150, num_examples // 2))
+    # The features of a hundred examples are known by heart long before six hundred steps; what is
+    # in their images has to be learned first.
+    fewest = 600 if images else min(600, max(150, num_examples // 2))
     return batch_size, max(FEWEST_EPOCHS, math.ceil(fewest / steps))
 
 
@@ -75,9 +76,9 @@ def network(shape: tuple[int, ...], num_classes: int) -> tuple[str, dict[str, An
     return "mlp", {"hidden": [width, width]}
 
 
-def cross_fitted(method: CAL, num_examples: int) -> CrossFittedCAL:
+def cross_fitted(method: CAL, num_examples: int, epochs: int) -> CrossFittedCAL:
     """CAL with cross-fitted sieves, and both stages held back from knowing labels by heart."""
-    epochs = round(schedule(num_examples)[1] / 2)
+    epochs = round(epochs / 2)
     plan = replace(
         method.plan,
         epochs=epochs,
