@@ -3,7 +3,7 @@
     python -m benchmarks.same_result cifar10
 
 A short schedule of a ResNet-18 with cross-entropy on all of CIFAR-10, which must have been fetched;
-a tenth of it, for twelve epochs, scattered by six points between seeds. Needs CUDA.
+a fifth of it, for twelve epochs, scattered by eight points and more between seeds. Needs CUDA.
 """
 
 import argparse

@@ -109,6 +109,23 @@ def test_clean_data_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert result.decisions["relabel"] == result.decisions["drop"] == 0
 
 
+def test_the_folder_is_held_while_a_run_is_fitted(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(*_: Any, **__: Any) -> None:
+        with (
+            pytest.raises(ValueError, match="another process is at work in"),
+            records.held(tmp_path / "run"),
+        ):
+            pass
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("covlearn.fitted.fit_split", meanwhile)
+    assert cli.main(fitting(table, tmp_path / "run")) == 130
+    with records.held(tmp_path / "run"):
+        pass  # free again
+
+
 def test_an_interrupted_run_ends_the_same(
     run: Path,
     table: Path,

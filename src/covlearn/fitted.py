@@ -137,35 +137,36 @@ def fit_examples(
     finished = records.start_as(FitResult, folder, config, resume=resume)
     if finished is not None:
         return finished
-    records.write_json(folder / records.ENVIRONMENT, environment(setup.machine))
-    try:
-        fit = fit_split(
-            prepared.split,
-            setup,
+    with records.held(folder):
+        records.write_json(folder / records.ENVIRONMENT, environment(setup.machine))
+        try:
+            fit = fit_split(
+                prepared.split,
+                setup,
+                seed=seed,
+                classes=examples.classes,
+                folder=folder,
+                follow=lambda history: Recorder(history, folder, progress),
+            )
+        except ValueError:
+            records.abandon_if_empty(folder)
+            raise
+        result = FitResult(
+            method=config["method"]["name"],
             seed=seed,
-            classes=examples.classes,
-            folder=folder,
-            follow=lambda history: Recorder(history, folder, progress),
+            examples=len(examples),
+            classes=len(examples.classes),
+            skipped=[asdict(item) for item in examples.skipped],
+            noise_rate=fit.noise_rate,
+            decisions={name: fit.verdicts.count(name) for name in DECISIONS},
+            evidence=asdict(fit.evidence) | {"sentence": fit.evidence.sentence},
+            facts=plain(fit.facts),
+            seconds=sum(record["seconds"] for stage in fit.history.values() for record in stage),
+            notes=list(examples.notes),
         )
-    except ValueError:
-        records.abandon_if_empty(folder)
-        raise
-    result = FitResult(
-        method=config["method"]["name"],
-        seed=seed,
-        examples=len(examples),
-        classes=len(examples.classes),
-        skipped=[asdict(item) for item in examples.skipped],
-        noise_rate=fit.noise_rate,
-        decisions={name: fit.verdicts.count(name) for name in DECISIONS},
-        evidence=asdict(fit.evidence) | {"sentence": fit.evidence.sentence},
-        facts=plain(fit.facts),
-        seconds=sum(record["seconds"] for stage in fit.history.values() for record in stage),
-        notes=list(examples.notes),
-    )
-    write_files(folder, examples, prepared, fit, result)
-    shutil.rmtree(folder / records.STAGES, ignore_errors=True)
-    return result
+        write_files(folder, examples, prepared, fit, result)
+        shutil.rmtree(folder / records.STAGES, ignore_errors=True)
+        return result
 
 
 def configuration(
@@ -310,18 +311,10 @@ def load(folder: str | os.PathLike[str]) -> Fitted:
 
 def check_place(folder: Path) -> None:
     """Refuses a folder that cannot become a run, before the data is read for it."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} must be a folder, but it is a file; choose another name")
+    records.check_place(folder)
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise ValueError(f"{folder} cannot be made: there is no permission to write in {there}")
-    if folder.exists() and not (folder / records.CONFIG).exists():
-        others = sorted(p.name for p in folder.iterdir() if not p.name.endswith(records.PARTIAL))
-        if others:
-            raise ValueError(
-                f"{folder} must be new, empty or of an earlier run, but it holds {others[0]} and "
-                f"no {records.CONFIG}; choose another folder"
-            )
 
 
 def _write_parquet(path: Path, table: pd.DataFrame) -> None:

@@ -19,7 +19,7 @@ from covlearn.data import Split
 from covlearn.engine import Machine, Record
 from covlearn.evaluation import Progress
 from covlearn.evidence import Evidence, noise_evidence
-from covlearn.job import group, json_or_text, make_machine, make_method
+from covlearn.job import group, json_or_text, make_machine, make_method, resolve_device
 from covlearn.ledger import Ledger
 from covlearn.methods import METHODS, presets
 from covlearn.methods.base import view_of
@@ -101,16 +101,6 @@ def set_up(
         ),
         make_machine(resolve_device(device), others["machine"]),
     )
-
-
-def resolve_device(device: str) -> str:
-    """``auto`` is a GPU where there is one."""
-    if device not in ("auto", "cpu") and not device.startswith("cuda"):
-        raise ValueError(f"device must be auto, cpu or cuda, got {device!r}")
-    available = torch.cuda.is_available()
-    if device.startswith("cuda") and not available:
-        raise ValueError("device cuda is not there; use cpu, or auto")
-    return ("cuda" if available else "cpu") if device == "auto" else device
 
 
 def as_lines(settings: Settings) -> list[str]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from covlearn.config import Tree, nearest, override, parse_settings, plain
 from covlearn.data import Split
 from covlearn.data.sources import Source, load_data, with_noise
@@ -113,6 +115,16 @@ def make_method(name: str) -> Method:
     if not isinstance(method, Method) or not is_dataclass(method):
         raise ValueError(f"{name!r} must be a dataclass with fit(run)")
     return method
+
+
+def resolve_device(device: str) -> str:
+    """``auto`` is a GPU where there is one."""
+    if device not in ("auto", "cpu") and not device.startswith("cuda"):
+        raise ValueError(f"device must be auto, cpu or cuda, got {device!r}")
+    available = torch.cuda.is_available()
+    if device.startswith("cuda") and not available:
+        raise ValueError("device cuda is not there; use cpu, or auto")
+    return ("cuda" if available else "cpu") if device == "auto" else device
 
 
 def make_machine(device: str, settings: Tree) -> Machine:

@@ -182,16 +182,8 @@ def start_as(
     folder of something else.
     """
     path = folder / CONFIG
+    check_place(folder)
     if not path.exists():
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"{folder} must be a folder, but it is a file; choose another name")
-        others = sorted(p.name for p in folder.iterdir()) if folder.exists() else []
-        others = [name for name in others if not name.endswith(PARTIAL)]
-        if others:
-            raise ValueError(
-                f"{folder} must be new, empty or of an earlier run, but it holds {others[0]} and "
-                f"no {CONFIG}; choose another folder"
-            )
         write_json(path, config)
         return None
     there = read_config(folder)
@@ -213,6 +205,20 @@ def start_as(
     for partial in folder.rglob(f"*{PARTIAL}"):  # what a kill left half written
         partial.unlink()
     return result
+
+
+def check_place(folder: Path) -> None:
+    """Refuses a folder that holds something else than a run."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} must be a folder, but it is a file; choose another name")
+    if not folder.exists() or (folder / CONFIG).exists():
+        return
+    others = sorted(p.name for p in folder.iterdir() if not p.name.endswith(PARTIAL))
+    if others:
+        raise ValueError(
+            f"{folder} must be new, empty or of an earlier run, but it holds {others[0]} and "
+            f"no {CONFIG}; choose another folder"
+        )
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ class Task:
     job: Job
     recorded: dict[str, Any]
     folder: Path
-    shared: Path | None
+    shared: Path
     device: str
     keep_models: bool
 
@@ -102,7 +102,7 @@ def run_cells(
     for path, result, error in outcomes:
         shared = tasks[path].shared
         waiting.remove(shared)
-        if shared is not None and shared not in waiting:
+        if shared not in waiting:
             shutil.rmtree(shared, ignore_errors=True)  # checkpoints are large, and nobody asks
             if not any(shared.parent.iterdir() if shared.parent.exists() else ()):
                 shutil.rmtree(shared.parent, ignore_errors=True)

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = args.command(args)
         return code
-    except KeyboardInterrupt:  # by Ctrl-C, or because the process was told to end
+    except KeyboardInterrupt:
         how = getattr(args, "interrupted", None) or how_to_resume(args, argv)
         return failed(f"interrupted{how}", code=130)
     except BrokenPipeError:  # whoever read the output has gone; Python must not try again at exit

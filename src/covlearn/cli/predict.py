@@ -40,7 +40,7 @@ def predict(args: argparse.Namespace) -> int:
     """Reads by the run's recipe, predicts, writes."""
     from covlearn import cells  # noqa: PLC0415
     from covlearn.fitted import load  # noqa: PLC0415
-    from covlearn.fitting import resolve_device  # noqa: PLC0415
+    from covlearn.job import resolve_device  # noqa: PLC0415
 
     device = resolve_device(args.device)
     fitted = load(args.run)

@@ -112,11 +112,9 @@ def process_group(device: str) -> Iterator[str]:
     """Joins the processes that torchrun started, if it did; gives this one's device."""
     import torch  # noqa: PLC0415
 
-    available = torch.cuda.is_available()
-    if device == "auto":
-        device = "cuda" if available else "cpu"
-    if device == "cuda" and not available:
-        raise ValueError("device cuda is not there; use --device cpu, or auto")
+    from covlearn.job import resolve_device  # noqa: PLC0415
+
+    device = resolve_device(device)
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield device
         return
