@@ -158,16 +158,18 @@ def draw() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--draw", action="store_true", help="the picture alone")
+    parser.add_argument("--only", choices=["cpu", "gpu"], help="one half (default: what there is)")
     options = parser.parse_args()
-    if not options.draw:
+    if not options.draw and options.only != "gpu":
         figures = on_cpu()
         print(json.dumps(figures, indent=2))
         write("engine_overhead", {"batch": BATCH, "rounds": ROUNDS, "figures": figures})
-        if torch.cuda.is_available():
-            gpu = on_gpu()
-            print(json.dumps(gpu, indent=2))
-            write("against_plain_loop", {"net": "resnet34", "examples": 50_000, "figures": gpu})
-    draw()
+    if not options.draw and options.only != "cpu" and torch.cuda.is_available():
+        gpu = on_gpu()
+        print(json.dumps(gpu, indent=2))
+        write("against_plain_loop", {"net": "resnet34", "examples": 50_000, "figures": gpu})
+    if not options.only:
+        draw()
 
 
 if __name__ == "__main__":

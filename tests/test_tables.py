@@ -23,6 +23,9 @@ def read(name: str) -> Table:
     return read_table(BENCHMARKS / f"{name}.toml")
 
 
+ADDED = {"table1": {"relabel"}}  # rows that the paper does not have
+
+
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_every_cell_of_the_papers_tables_can_be_made(path: Path) -> None:
     table = read_table(path)
@@ -32,8 +35,9 @@ def test_every_cell_of_the_papers_tables_can_be_made(path: Path) -> None:
         columns = tuple(replace(column, data="digits") for column in table.columns)
         table = replace(table, columns=columns)
     check_jobs(table, list(cells_of(table, trials=1)), settings=())
-    for row in table.rows:
-        assert set(table.expected[row.name]) == {column.name for column in table.columns}
+    assert {row.name for row in table.rows} - set(table.expected) == ADDED.get(path.stem, set())
+    for numbers in table.expected.values():
+        assert set(numbers) == {column.name for column in table.columns}
 
 
 def test_the_papers_numbers_are_those_of_its_source() -> None:
@@ -64,6 +68,7 @@ def test_the_papers_numbers_are_those_of_its_source() -> None:
         ours = [
             [number for column in table.columns for number in table.expected[row.name][column.name]]
             for row in table.rows
+            if row.name not in ADDED.get(name, set())
         ]
         assert ours == printed, name
 
@@ -71,7 +76,8 @@ def test_the_papers_numbers_are_those_of_its_source() -> None:
 def test_trial_zero_has_the_published_noise_and_others_their_own() -> None:
     table = read("table1")
     column = next(column for column in table.columns if column.name == "cifar100/0.4")
-    first, third = (job_of(table, Cell(table.rows[-1], column, trial)) for trial in (0, 3))
+    cal = next(row for row in table.rows if row.name == "cal")
+    first, third = (job_of(table, Cell(cal, column, trial)) for trial in (0, 3))
     assert (first["noise"], first["seed"]) == ("published:0.4", 0)
     assert (third["noise"], third["seed"]) == ("as_published:0.4", 3)
     assert first["settings"] == ["augmentation.rotate=15"]

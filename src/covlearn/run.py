@@ -140,6 +140,9 @@ def fit_and_evaluate(
             if recording:
                 records.abandon_if_empty(folder)
             raise
+        finally:
+            if run.to_share is not None:
+                run.to_share.release()
         result = Result(
             method=method_name(method),
             seed=seed,
@@ -235,6 +238,8 @@ class LocalRun:
             self.to_share.share()
             self.to_share = None
         try:
+            if checkpoint is not None:
+                checkpoint.claim()
             self.history[stage] = train(
                 model,
                 objective,
@@ -250,6 +255,7 @@ class LocalRun:
             )
         except BaseException as error:
             if checkpoint is not None:
+                checkpoint.release()
                 with contextlib.suppress(OSError):  # the first failure is the one to report
                     checkpoint.wait()
             if isinstance(error, ValueError):

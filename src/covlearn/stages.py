@@ -5,10 +5,15 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor, nn
+
+try:
+    import fcntl
+except ImportError:  # Windows: a stage that two processes share may be trained twice there
+    fcntl = None  # type: ignore[assignment]
 
 from covlearn import distributed, records
 from covlearn.checkpoint import Checkpoint
@@ -33,6 +38,22 @@ class FollowedCheckpoint(Checkpoint):
         self.follow = follow
         self.shared = shared
         self.loaded = False
+        self._claim: IO[bytes] | None = None
+
+    def claim(self) -> None:
+        """Waits while another process trains this very stage; it is there to be read then."""
+        if self.shared is None or fcntl is None or distributed.process() != 0:
+            return
+        self.shared.parent.mkdir(parents=True, exist_ok=True)
+        self._claim = self.shared.with_suffix(".lock").open("wb")
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(self._claim, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        """Lets others train the stage, or read it if it is shared by now."""
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
 
     def load(self) -> dict[str, Any] | None:
         """The state that was saved last, by this run or one that shares the stage, or None."""
@@ -46,6 +67,7 @@ class FollowedCheckpoint(Checkpoint):
         """Lets others have the stage, now that it is finished."""
         if self.shared is not None and not self.shared.exists() and distributed.process() == 0:
             records.write_bytes(self.shared, self.path.read_bytes())
+        self.release()
 
     def kept(self) -> str:
         """Words for what remains when training fails; nothing where the file itself is at fault."""

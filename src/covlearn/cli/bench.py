@@ -27,6 +27,10 @@ What is done is not run again, what was cut off goes on, and a cell that fails s
 The table is written to table.md, table.csv and table.json in the folder, from all the runs there.
 --only takes row, method, column, data, noise or rate; given twice, either may hold.
 """
+WITHOUT_MPS = (
+    "note: CUDA's multi-process service could not be started (nvidia-cuda-mps-control), so that "
+    "processes take turns on the GPU: --processes 1 is faster"
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -46,7 +50,7 @@ def add_parser(commands: Any) -> None:
     add("--folder", type=Path, help="of the runs (default: runs/NAME of the table)")
     add("--published", type=Path, metavar="FOLDER", help="the label files that the authors put out")
     add("--data", metavar="PATH", help="use this data in every column, as for covlearn train")
-    add("--processes", type=int, default=1, help="cells at a time (default: 1)")
+    add("--processes", type=int, default=1, help="cells at a time (default: 1; 4 pays on one GPU)")
     add("--set", nargs="+", action="extend", default=[], metavar="PATH=VALUE", help="as in train")
     add(
         "--keep-models", action="store_true", help="keep weights and label tables, not records only"
@@ -59,6 +63,7 @@ def add_parser(commands: Any) -> None:
 def bench(args: argparse.Namespace) -> int:
     """Runs what is asked for, and writes the table; 1 if a cell failed."""
     from covlearn.bench.execute import check_jobs, run_cells  # noqa: PLC0415
+    from covlearn.bench.mps import kernels_at_once  # noqa: PLC0415
     from covlearn.bench.summary import as_rows, write_summary  # noqa: PLC0415
     from covlearn.bench.table import cells_of, read_table, with_data  # noqa: PLC0415
     from covlearn.cli.train import process_group  # noqa: PLC0415
@@ -78,7 +83,13 @@ def bench(args: argparse.Namespace) -> int:
     follow = (
         contextlib.nullcontext() if side_by_side else progress_bars(lambda: grid(table, entries))
     )
-    with process_group(args.device) as device, follow as progress:
+    with (
+        process_group(args.device) as device,
+        kernels_at_once(device, args.processes) as at_once,
+        follow as progress,
+    ):
+        if side_by_side and device.startswith("cuda") and not at_once:
+            print(WITHOUT_MPS, file=sys.stderr)
         outcomes = run_cells(
             table,
             cells,
