@@ -146,7 +146,7 @@ def train(
     with _deterministic(), torch.random.fork_rng(devices=cuda):
         for epoch in range(len(history), plan.epochs):
             started = time.perf_counter()
-            torch.manual_seed(int(counter.key(seed, epoch)))  # dropout, and whatever else draws
+            _seed(int(counter.key(seed, epoch)), data.device)  # dropout, and whatever else draws
             beta = objective.strength(epoch)
             lr = learning_rate(epoch) / (1 + beta if plan.divide_lr else 1)
             _set_lr(optimizer, lr)
@@ -332,13 +332,22 @@ def _epoch_runner(
 
 def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
     """Runs the batches one by one and returns the mean loss; looks at it once, at the end."""
-    losses = []
+    losses: list[Tensor] = []
     last_step = torch.full((len(data),), -1, device=data.device)
     learned = step.ledger.learned.clone()
     # Nobody reads the ledger within an epoch, and a few large writes cost less than many small.
     # In balanced batches an example may come twice: the last word must be the last written.
     together = LEDGER_STEPS if getattr(data, "balanced_batches", None) is None else 1
     waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def write() -> None:
+        idx, logits, y = zip(*waiting, strict=True)
+        rows = torch.cat(idx)
+        step.ledger.write(rows, torch.cat(logits, dim=-2), torch.cat(y))
+        waiting.clear()
+        if distributed.active():
+            last_step[rows] = len(losses)
+
     for number, batch in enumerate(data.epoch(epoch)):
         try:
             loss, logits = step(batch)
@@ -347,20 +356,11 @@ def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
         losses.append(loss)
         waiting.append((batch.idx, logits, batch.y))
         if len(waiting) == together:
-            last_step[_write(step.ledger, waiting)] = number
+            write()
     if waiting:
-        last_step[_write(step.ledger, waiting)] = number
+        write()
     step.ledger.merge(last_step, learned)
     return mean_loss(distributed.sum_of(torch.stack(losses)), epoch)
-
-
-def _write(ledger: Ledger, waiting: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-    """Writes the batches that wait, and returns their rows."""
-    idx, logits, y = zip(*waiting, strict=True)
-    rows = torch.cat(idx)
-    ledger.write(rows, torch.cat(logits, dim=-2), torch.cat(y))
-    waiting.clear()
-    return rows
 
 
 def mean_loss(losses: Tensor, epoch: int) -> float:
@@ -379,6 +379,18 @@ def _finite(model: nn.Module) -> bool:
     """Whether no weight is NaN or infinite: either would show in the sum."""
     sums = [parameter.detach().sum() for parameter in model.parameters()]
     return not sums or bool(torch.stack(sums).isfinite().all())
+
+
+def _seed(seed: int, device: torch.device) -> None:
+    """Seeds the generators that a step may draw from.
+
+    ``torch.manual_seed`` would seed every kind of device that PyTorch knows, and where there is
+    none keep a traceback a call.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
