@@ -1,11 +1,14 @@
-"""R trials at a time on one GPU, a stream each, against one trial alone: seconds a trial-epoch.
+"""R trials at a time on one GPU against one trial alone: seconds a trial-epoch.
 
     python -m benchmarks.side_by_side
 
-ResNet-34, bfloat16, batch 128, 50,000 random images, cross-entropy. Each trial is captured as
-``train`` does it; one thread launches the trials' steps by turns. Needs CUDA.
+ResNet-34, bfloat16, batch 128, 50,000 random images, cross-entropy, captured as ``train`` does it.
+First a stream each, in one process whose one thread launches the trials' steps by turns. Then a
+process each, as ``covlearn bench --processes`` has it, without and with CUDA's multi-process
+service, and with an evaluation of 10,000 images after each epoch. Needs CUDA.
 """
 
+import multiprocessing
 import statistics
 import time
 from typing import Any
@@ -16,6 +19,9 @@ from torch import Tensor
 from benchmarks.epoch_cost import draw_split
 from benchmarks.measure import write
 from benchmarks.step_variants import Prepared
+from covlearn.bench.mps import kernels_at_once
+from covlearn.data import Resident
+from covlearn.engine import Machine, predict
 
 EPOCHS = 2
 
@@ -46,6 +52,47 @@ def run(trials: list[Prepared]) -> list[float]:
     return seconds[1:]
 
 
+def trial_of_its_own(seed: int, together: Any, results: Any) -> None:
+    """One of several processes: set up, wait for the others, run the epochs with evaluation."""
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    trial = Prepared(draw_split(50_000, 10, "cuda"), seed=seed)
+    test = Resident(draw_split(10_000, 10, "cuda"), batch_size=1024, shuffle=False, device="cuda")
+    machine = Machine(device="cuda", precision="bfloat16")
+
+    def epoch(number: int) -> None:
+        trial.captured(number)
+        logits, _ = predict(trial.model, test, machine)
+        float((logits.argmax(dim=1) == test.y).float().mean())
+
+    epoch(0)
+    together.wait()
+    started = time.perf_counter()
+    for number in range(1, 1 + EPOCHS):
+        epoch(number)
+    together.wait()
+    results.put((seed, time.perf_counter() - started, weights(trial).double().sum().item()))
+
+
+def in_processes(count: int) -> dict[str, Any]:
+    """Seconds a trial-epoch of so many processes at a time, and a sum of each one's weights."""
+    context = multiprocessing.get_context("spawn")
+    together, results = context.Barrier(count), context.Queue()
+    children = [
+        context.Process(target=trial_of_its_own, args=(seed, together, results))
+        for seed in range(count)
+    ]
+    for child in children:
+        child.start()
+    found = sorted(results.get(timeout=300) for _ in children)
+    for child in children:
+        child.join()
+    return {
+        "a trial-epoch with evaluation, s": max(seconds for _, seconds, _ in found)
+        / (EPOCHS * count),
+        "sums of weights": [total for _, _, total in found],
+    }
+
+
 def main() -> None:
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     split = draw_split(50_000, 10, "cuda")
@@ -73,7 +120,16 @@ def main() -> None:
                 if seed < count
             ),
         }
+    alone_with_evaluation = in_processes(1)
+    figures["a process alone"] = alone_with_evaluation
+    figures["4 processes that take turns"] = in_processes(4)
+    with kernels_at_once("cuda", 4) as at_once:
+        for count in (2, 4) if at_once else ():
+            figures[f"{count} processes with the service"] = in_processes(count)
+    key = "a trial-epoch with evaluation, s"
     for name, value in figures.items():
+        if "processes" in name:
+            value["alone / side by side"] = alone_with_evaluation[key] / value[key]
         print(name, value)
     write("side_by_side", {"net": "resnet34", "batch": 128, "figures": figures})
 

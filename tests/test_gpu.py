@@ -37,6 +37,7 @@ VARIANTS: dict[str, Method] = {
     "cal, balanced": CAL(balanced_batches=5, sieve_balanced_batches=5),
     "cal, mixup": CAL(sieve_mixup=True, sieve_balanced_batches=5),
     "cal, training scores": CAL(scores="training"),
+    "cal, averaged scores": CAL(scores="averaged", threshold="argmax"),
     **{f"cal on {base}": CAL(base=base) for base in ("gce", "forward", "reweight")},
 }
 

@@ -48,6 +48,7 @@ CASES: dict[str, Method] = {
     **{name: kind() for name, kind in METHODS.items()},
     "cal with a quantile": CAL(threshold="quantile"),
     "cal that drops": CAL(lower=-1.0, upper=0.0),
+    "cal of averages": CAL(scores="averaged", threshold="argmax"),
     "cal over gce": CAL(base="gce", weighting="sample"),
     "cal that relabels": CAL(relabel=True, lower=-1.0, upper=0.0),
     "coteaching_plus of a known rate": CoTeachingPlus(rate=0.3),

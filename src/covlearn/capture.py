@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from covlearn.average import Average
 from covlearn.data import Batch, Resident
 
 WARM_UP = 3  # steps before the capture, for libraries that set themselves up on first use
@@ -38,6 +39,8 @@ class CapturedEpoch:
         # Wide enough for every loss: L_DMI is computed in float64.
         self.losses = torch.zeros(len(self.sizes), dtype=torch.float64, device=data.device)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.average: Average | None = parts.get("average")
+        self.averaging: dict[int, torch.cuda.CUDAGraph] = {}
 
     def __call__(self, epoch: int) -> Tensor:
         """The losses of the epoch's steps, still on the device."""
@@ -57,8 +60,11 @@ class CapturedEpoch:
 
     def replay(self) -> None:
         """All steps of the epoch, one launch each; nothing here waits for the device."""
-        for size in self.sizes:
+        every = None if self.average is None else self.average.every
+        for number, size in enumerate(self.sizes, start=1):
             self.graphs[size].replay()
+            if every is not None and (number % every == 0 or number == len(self.sizes)):
+                self.averaging[(number - 1) % every + 1].replay()
 
     def _one(self, size: int) -> None:
         place = self.position * self.data.batch_size + torch.arange(size, device=self.data.device)
@@ -81,6 +87,8 @@ class CapturedEpoch:
                 for _ in range(WARM_UP):
                     self.position.zero_()
                     self._one(size)
+            if self.average is not None:
+                self.average.update()
         torch.cuda.current_stream().wait_stream(side)
         self._rewind(before)
         for size in sizes:
@@ -89,6 +97,12 @@ class CapturedEpoch:
             with torch.cuda.graph(graph, stream=side):
                 self._one(size)
             self.graphs[size] = graph
+        if self.average is not None:
+            for steps in {self.average.every, len(self.sizes) % self.average.every} - {0}:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=side):
+                    self.average.update(steps)
+                self.averaging[steps] = graph
         torch.cuda.set_rng_state(random_state, self.data.device)
 
     def _rewind(self, before: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from covlearn.checkpoint import Checkpoint
 from covlearn.data import Batch, Batches, Resident, counter
 from covlearn.flat import Working, use_working_copy
 from covlearn.ledger import Ledger
+from covlearn.memory import Memory
 from covlearn.schedules import Steps
 
 Record = dict[str, float]
@@ -42,6 +43,10 @@ class Plan:
     weight_decay: float = 0.0
     average: float | None = None
     """Decay a step of an exponential average of the weights; None: no average."""
+    average_predictions: float | None = None
+    """Decay a pass of an average of what is said of each example; None: no average."""
+    average_classes: int | None = None
+    """How many classes of that average are kept for each example, the largest; None: all."""
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
@@ -57,8 +62,10 @@ class Plan:
             )
         if self.optimizer not in ("sgd", "adam"):
             raise ValueError(f"optimizer must be 'sgd' or 'adam', got {self.optimizer!r}")
-        if self.average is not None and not 0 < self.average < 1:
-            raise ValueError(f"average must lie in (0, 1), got {self.average}")
+        for name in ("average", "average_predictions"):
+            decay = getattr(self, name)
+            if decay is not None and not 0 < decay < 1:
+                raise ValueError(f"{name} must lie in (0, 1), got {decay}")
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,7 @@ def train(
     Returns one record an epoch: learning rate, β, mean loss, seconds, and what ``after_epoch``
     (given the averaged model, if the plan asks for one) adds.
     """
-    ledger = ledger if ledger is not None else Ledger(len(data), data.device)
+    ledger = make_ledger(data, plan) if ledger is None else ledger
     model.to(data.device)
     objective.to(data.device)
     parameters: list[Tensor] = [*model.parameters(), *objective.parameters()]
@@ -172,6 +179,20 @@ def train(
     if average is not None:
         model.load_state_dict(average.model.state_dict())
     return history
+
+
+def make_ledger(data: Batches, plan: Plan) -> Ledger:
+    """A ledger for the examples, with the average of predictions that the plan asks for."""
+    memory = None
+    if plan.average_predictions is not None:
+        memory = Memory(
+            len(data),
+            data.num_classes,
+            decay=plan.average_predictions,
+            largest=plan.average_classes,
+            device=data.device,
+        )
+    return Ledger(len(data), data.device, memory=memory)
 
 
 @torch.no_grad()
@@ -267,8 +288,6 @@ class _Step:
         distributed.sum_gradients(self.parameters)
         self.optimizer.step()
         plain = outputs.logits if outputs.plain is None else outputs.plain
-        if self.average is not None:
-            self.average.update()
         logged = loss.detach()
         if isinstance(result, Tensor) and distributed.active():
             # The same number in all processes, whose losses are added up for the record.
@@ -348,17 +367,22 @@ def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
         if distributed.active():
             last_step[rows] = len(losses)
 
+    average = step.average
     for number, batch in enumerate(data.epoch(epoch)):
         try:
             loss, logits = step(batch)
         except ValueError as error:
             raise ValueError(f"epoch {epoch}, step {number}: {error}") from error
         losses.append(loss)
+        if average is not None and len(losses) % average.every == 0:
+            average.update(average.every)
         waiting.append((batch.idx, logits, batch.y))
         if len(waiting) == together:
             write()
     if waiting:
         write()
+    if average is not None and (left := len(losses) % average.every):
+        average.update(left)
     step.ledger.merge(last_step, learned)
     return mean_loss(distributed.sum_of(torch.stack(losses)), epoch)
 

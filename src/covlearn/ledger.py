@@ -9,12 +9,14 @@ from torch import Tensor, nn
 
 from covlearn import distributed, kernels
 from covlearn.losses import pick
+from covlearn.memory import Memory
 
 
 class Ledger(nn.Module):
     """Score s_n, prediction, loss of the noisy label, and how often it was predicted; 16 B a row.
 
-    A row that no pass has written yet has prediction −1.
+    A row that no pass has written yet has prediction −1. ``memory`` averages the predictions over
+    the passes, if there is one.
     """
 
     score: Tensor
@@ -22,8 +24,15 @@ class Ledger(nn.Module):
     loss: Tensor
     learned: Tensor
 
-    def __init__(self, num_examples: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        num_examples: int,
+        device: torch.device | str = "cpu",
+        *,
+        memory: Memory | None = None,
+    ) -> None:
         super().__init__()
+        self.memory = memory
         rows = torch.zeros(num_examples, device=device)
         self.register_buffer("score", rows.clone())
         self.register_buffer("prediction", torch.full_like(rows, -1, dtype=torch.int32))
@@ -33,12 +42,15 @@ class Ledger(nn.Module):
     @torch.no_grad()
     def write(self, idx: Tensor, logits: Tensor, y: Tensor) -> None:
         """Records a batch; of a committee (M, B, K), the mean of its logits."""
-        if logits.is_cuda and logits.ndim == 2 and kernels.available():
+        logits = logits.float().mean(dim=0) if logits.ndim == 3 else logits
+        if self.memory is not None:
+            self.memory.write(idx, logits)
+        if logits.is_cuda and kernels.available():
             from covlearn.kernels.step import written  # noqa: PLC0415  only where Triton is
 
             written(logits, y, idx, (self.score, self.prediction, self.loss, self.learned))
             return
-        logits = logits.float().mean(dim=0) if logits.ndim == 3 else logits.float()
+        logits = logits.float()
         log_BK = (logits.softmax(dim=1) + 1e-8).log()
         loss = -pick(log_BK, y)
         prediction = logits.argmax(dim=1)
@@ -66,3 +78,5 @@ class Ledger(nn.Module):
             total = distributed.sum_of(torch.where(mine, rows, 0))
             rows.copy_(torch.where(newest >= 0, total, rows))
         self.learned.copy_(learned)
+        if self.memory is not None:
+            self.memory.merge(mine, newest >= 0)

@@ -21,7 +21,7 @@ from covlearn import distributed, records
 from covlearn.checks import check_labels
 from covlearn.config import plain
 from covlearn.data import Resident, Split, counter
-from covlearn.engine import Machine, Objective, Plan, Record, predict, train
+from covlearn.engine import Machine, Objective, Plan, Record, make_ledger, predict, train
 from covlearn.evaluation import (
     EVALUATION_BATCH,
     Evaluator,
@@ -230,7 +230,7 @@ class LocalRun:
             balanced_batches=balanced_batches,
             taking_part=None if labels is None else labels >= 0,
         )
-        ledger = Ledger(len(split), data.device)
+        ledger = make_ledger(data, plan)
         evaluate = self.after_epoch
         checkpoint = self.checkpoint(stage, plan, data, objective, model)
         if self.to_share is not None:

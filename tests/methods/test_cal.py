@@ -239,7 +239,7 @@ def test_bounds_are_refused_before_the_sieve_is_trained(
     ("settings", "message"),
     [
         ({"threshold": "fixd"}, "threshold must be one of .* got 'fixd'; did you mean 'fixed'"),
-        ({"scores": "both"}, "scores must be one of training, evaluation, got 'both'"),
+        ({"scores": "both"}, "scores must be one of training, evaluation, averaged, got 'both'"),
         ({"sieve_prior": "rot"}, "sieve_prior must be one of .*'root'"),
         ({"base": "mse"}, "base must be one of ce, gce, forward, reweight, got 'mse'"),
         ({"weighting": "none"}, "weighting must be one of class, sample"),

@@ -1,6 +1,6 @@
 """Covariance-Assisted Learning (the paper): a sieve, then training with the covariance term."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
 
@@ -38,8 +38,9 @@ from covlearn.sieve import (
 
 Base = Literal["ce", "gce", "forward", "reweight"]
 Threshold = Literal["fixed", "quantile", "auto", "argmax"]
-Scores = Literal["training", "evaluation"]
+Scores = Literal["training", "evaluation", "averaged"]
 Prior = Literal["root", "plain"]
+AVERAGE_PREDICTIONS = 0.9
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class CAL:
     sieve_regularizer_eps: float = 1e-5
     """ε in the sieve's regulariser; 1e-2 in the published Clothing1M code."""
     scores: Scores = "evaluation"
-    """Sieve scores from the last training pass, as published, or from an evaluation pass."""
+    """Sieve scores from the last training pass, as published, from an evaluation pass, or from the
+    average of each example's training passes (of decay 0.9 unless the sieve's plan says)."""
     threshold: Threshold = "fixed"
     """Where a label is no longer believed: at ``lower``, such that the share ``kept`` is, between
     two groups of scores, or (argmax) never: D̂ is then what the sieve predicts."""
@@ -208,11 +210,14 @@ class CAL:
             self.sieve_beta,
             regularizer_eps=self.sieve_regularizer_eps,
         )
+        plan = self.sieve_plan
+        if self.scores == "averaged" and plan.average_predictions is None:
+            plan = replace(plan, average_predictions=AVERAGE_PREDICTIONS)
         ledger = run.train(
             "sieve",
             sieve,
             objective,
-            self.sieve_plan,
+            plan,
             mixup=self.sieve_mixup,
             balanced_batches=self.sieve_balanced_batches,
         )
@@ -224,9 +229,11 @@ class CAL:
         missing = int((ledger.prediction < 0).sum())
         if missing:
             raise ValueError(
-                f"training scores need a pass over every example, got {missing} of {len(noisy)} "
-                "without one; set scores=evaluation, or train the sieve for longer"
+                f"{self.scores} scores need a pass over every example, got {missing} of "
+                f"{len(noisy)} without one; set scores=evaluation, or train the sieve for longer"
             )
+        if self.scores == "averaged":
+            return self.refine(run, *averaged_scores(ledger, noisy)), sieve
         return self.refine(run, ledger.score.cpu(), ledger.prediction.long().cpu()), sieve
 
     def refine(self, run: Run, score: Tensor, prediction: Tensor) -> Refined:
@@ -284,6 +291,17 @@ class CAL:
         if not self.peer or self.base == "forward":
             return Ramp(0.0)
         return Ramp(self.beta.value) if self.base == "gce" else self.beta
+
+
+def averaged_scores(ledger: Ledger, noisy: Tensor) -> tuple[Tensor, Tensor]:
+    """Score and prediction of each example by the average of its predictions, (N,) each."""
+    assert ledger.memory is not None
+    scores, predictions = [], []
+    for idx in ledger.memory.chunks():  # all classes of all examples may not fit
+        probs = ledger.memory.probs(idx)
+        scores.append(adjusted_loss(probs, noisy[idx.cpu()].to(probs.device)).cpu())
+        predictions.append(probs.argmax(dim=1).cpu())
+    return torch.cat(scores), torch.cat(predictions)
 
 
 class CovarianceAssisted(Objective):

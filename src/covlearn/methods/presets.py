@@ -269,6 +269,7 @@ PUBLISHED_CIFAR: dict[str, Tree] = {
 # The CIFAR-100 code leaves β at one and multiplies the prior instead.
 SCALED_PRIOR: Tree = {"sieve_beta": {"value": 1.0}, "beta": {"value": 1.0}, "prior_scale": 10.0}
 # An average of the weights is worth points to every method, so that every method gets it.
+AVERAGED_SCORES: Tree = {"scores": "averaged", "threshold": "argmax"}
 AVERAGED = {name: _each_plan(name, {"average": 0.999}) for name in METHODS}
 BY_BOTH: dict[tuple[str, str], dict[str, Tree]] = {
     ("paper", "cifar10"): {"cal": CONSTANT_BETA},
@@ -281,10 +282,10 @@ BY_BOTH: dict[tuple[str, str], dict[str, Tree]] = {
     ("published", "cifar100"): PUBLISHED_CIFAR | {"cal": PUBLISHED_SIEVE | SCALED_PRIOR},
     ("published", "clothing1m"): {"cal": {"sieve_regularizer_eps": 1e-2}},
     ("published", "small"): {"cal": TRAINING_PASS},
-    ("recommended", "cifar10"): AVERAGED | {"cal": AVERAGED["cal"] | {"threshold": "argmax"}},
+    ("recommended", "cifar10"): AVERAGED | {"cal": AVERAGED["cal"] | AVERAGED_SCORES},
     ("recommended", "cifar100"): AVERAGED
     | {
-        "cal": AVERAGED["cal"] | SCALED_PRIOR | {"threshold": "argmax"},
+        "cal": AVERAGED["cal"] | SCALED_PRIOR | AVERAGED_SCORES,
         # A determinant needs every class in the batch, percentiles must lie among 1 % of all.
         "dmi": {
             "warm_up_plan": {"average": 0.999},

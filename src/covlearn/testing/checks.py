@@ -163,10 +163,10 @@ def check_config_round_trips(method: Method) -> None:
 def check_resumes(method: Method) -> None:
     """A run that is cut off in each epoch of each stage in turn ends with the same bits.
 
-    So does one that averages its weights, cut off in the last epoch of each stage.
+    So does one that averages its weights and predictions, cut off in the last epoch of each stage.
     """
     _require_resumes(shortened(method), range)
-    _require_resumes(shortened(method, average=0.9), lambda epochs: range(epochs)[-1:])
+    _require_resumes(shortened(method, average=0.99), lambda epochs: range(epochs)[-1:])
 
 
 def _require_resumes(short: Method, cut_in: Callable[[int], range]) -> None:

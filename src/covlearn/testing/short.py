@@ -24,10 +24,10 @@ def shortened(
     """A copy of a method, or of any dataclass, that trains for at most ``epochs`` a stage.
 
     Every :class:`~covlearn.engine.Plan` in it, however deep, gets the epochs and the batch size,
-    and ``lr`` and ``average`` if they are given. What counts epochs beside it shrinks in proportion
-    to the longest plan: milestones, start and end of a :class:`~covlearn.schedules.Ramp`, and whole
-    numbers in fields named ``…_epochs``, ``…_from`` or ``…_every``, which stay at least 1 unless
-    they are 0.
+    and ``lr`` and ``average`` (of weights and of predictions) if they are given. What counts epochs
+    beside it shrinks in proportion to the longest plan: milestones, start and end of a
+    :class:`~covlearn.schedules.Ramp`, and whole numbers in fields named ``…_epochs``, ``…_from`` or
+    ``…_every``, which stay at least 1 unless they are 0.
 
     >>> from covlearn.methods import CORES
     >>> short = shortened(CORES(), epochs=10)
@@ -63,6 +63,9 @@ class _Shorter:
                 batch_size=self.batch_size,
                 lr=value.lr if self.lr is None else self.lr,
                 average=value.average if self.average is None else self.average,
+                average_predictions=(
+                    value.average_predictions if self.average is None else self.average
+                ),
                 lr_milestones=tuple(round(epoch * self.scale) for epoch in value.lr_milestones),
             )
         if isinstance(value, Ramp):
