@@ -49,7 +49,7 @@ def accuracy(model: nn.Module, test: Split) -> float:
 def sieved(seed: int) -> Sieved:
     """Stage 1, the same for every base loss."""
     source, _ = with_noise(load_data("digits"), "cal:0.4", seed=seed)
-    refined, sieve = recommended().build(run_on(source, seed))
+    refined, sieve, _ = recommended().build(run_on(source, seed))
     assert sieve is not None
     return Sieved(source, refined.label, accuracy(sieve, source.test))
 

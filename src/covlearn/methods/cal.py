@@ -26,6 +26,7 @@ from covlearn.methods.base import Run, noisy_prior, root_prior
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
 from covlearn.methods.label_files import read_labels, read_probs
+from covlearn.methods.targets import Target, Targeted, soft_transition
 from covlearn.reweight import kernel_mean_matching
 from covlearn.schedules import Ramp
 from covlearn.sieve import (
@@ -88,6 +89,9 @@ class CAL:
     :meth:`peer_strength`)."""
     base: Base = "ce"
     weighting: Weighting = "class"
+    target: Target = "noisy"
+    """What stage 2's cross-entropy is against: the noisy label with the covariance subtracted, D̂'s
+    label, its row of T̂, the posterior that D̂ was made of, or that times T̂."""
     relabel: bool = False
     """Plain cross-entropy on D̂ instead of stage 2: the baseline a soft correction must beat."""
     match_dropped: bool = True
@@ -102,6 +106,7 @@ class CAL:
             ("threshold", Threshold),
             ("base", Base),
             ("weighting", Weighting),
+            ("target", Target),
         ):
             value, allowed = getattr(self, name), get_args(kind)
             if value not in allowed:
@@ -113,6 +118,18 @@ class CAL:
             raise ValueError(f"kept must lie in (0, 1], got {self.kept}; 61.54 % is written 0.6154")
         if not 0 <= self.prior_scale < torch.inf:
             raise ValueError(f"prior_scale must be finite and ≥ 0, got {self.prior_scale}")
+        if self.target != "noisy" and (self.relabel or not self.covariance or self.base != "ce"):
+            raise ValueError(
+                f"target={self.target!r} is cross-entropy that stands for noisy labels and their "
+                "covariance; leave relabel, covariance and base as they are"
+            )
+        if self.target.startswith("posterior") and (
+            self.labels is not None or self.scores == "training"
+        ):
+            raise ValueError(
+                f"target={self.target!r} needs the probabilities that D̂ was made of; set scores to "
+                "evaluation or averaged, and labels to none"
+            )
         if self.labels is not None and self.probs is not None:
             raise ValueError("D̂ can come from labels or from probs, got both; set one of them")
         if self.warm_start and (self.labels is not None or self.probs is not None):
@@ -126,14 +143,20 @@ class CAL:
         self.check_bounds()
         if not self.needs_refined:
             return self.fit_without(run)
-        refined, sieve = self.build(run)
+        refined, sieve, posterior = self.build(run)
         if bool(refined.dropped.all()):
             raise ValueError("D̂ must keep some example, got none; move lower and upper together")
         reason = "sieve score above the threshold" if sieve is not None else "from a file"
         run.keep_labels(refined.label, refined.score, reason=reason)
-        return self.second_stage(run, refined, sieve)
+        return self.second_stage(run, refined, sieve, posterior)
 
-    def second_stage(self, run: Run, refined: Refined, sieve: nn.Module | None) -> nn.Module:
+    def second_stage(
+        self,
+        run: Run,
+        refined: Refined,
+        sieve: nn.Module | None,
+        posterior: Tensor | None = None,
+    ) -> nn.Module:
         """Training with the covariance term of D̂, or plainly on it."""
         run.note(kept_share=float(refined.keep.float().mean()), dropped=int(refined.dropped.sum()))
         model = sieve if self.warm_start and sieve is not None else run.net("cal")
@@ -146,6 +169,10 @@ class CAL:
                 labels=refined.label,
                 balanced_batches=self.balanced_batches,
             )
+            return model
+        if self.target != "noisy":
+            objective: Objective = self.targeted(run, refined, posterior)
+            run.train("cal", model, objective, self.plan, balanced_batches=self.balanced_batches)
             return model
         weight = self.example_weight(run, sieve, refined)
         stats = SecondOrder.from_labels(
@@ -191,17 +218,40 @@ class CAL:
         if not self.lower <= self.upper:
             raise ValueError(f"expected lower ≤ upper, got lower={self.lower}, upper={self.upper}")
 
-    def build(self, run: Run) -> tuple[Refined, nn.Module | None]:
-        """D̂ from a file of labels, from one of probabilities, or from the sieve, with the sieve."""
+    def targeted(self, run: Run, refined: Refined, posterior: Tensor | None) -> Targeted:
+        """Stage 2's loss against a target that D̂ or its posterior gives."""
+        num_classes, noisy = run.split.num_classes, run.split.y.cpu()
+        soft = self.target.startswith("posterior")
+        if soft and posterior is None:
+            raise ValueError(f"target={self.target!r} needs the probabilities that D̂ was made of")
+        if self.target in ("refined", "posterior"):
+            of_class = torch.eye(num_classes)
+        elif soft:
+            assert posterior is not None
+            of_class = soft_transition(posterior, noisy)
+        else:
+            of_class = SecondOrder.from_labels(
+                noisy, refined.label, num_classes, empty_class="identity"
+            ).transition
+        return Targeted(
+            refined.label,
+            of_class,
+            prior=self.prior_scale * noisy_prior(run.split),
+            beta=self.peer_strength(),
+            posterior=posterior if soft else None,
+        )
+
+    def build(self, run: Run) -> tuple[Refined, nn.Module | None, Tensor | None]:
+        """D̂ from labels or probabilities in a file or from the sieve; the sieve; the posterior."""
         noisy = run.split.y.cpu()
         if self.labels is not None:
             label = read_labels(self.labels, len(noisy), run.split.num_classes)
             run.note(refined_from=self.labels)
-            return Refined(label, keep=label == noisy, score=(label != noisy).float()), None
+            return Refined(label, keep=label == noisy, score=(label != noisy).float()), None, None
         if self.probs is not None:
             probs = read_probs(self.probs, len(noisy), run.split.num_classes)
             run.note(refined_from=self.probs)
-            return self.refine(run, adjusted_loss(probs, noisy), probs.argmax(dim=1)), None
+            return self.refine(run, adjusted_loss(probs, noisy), probs.argmax(dim=1)), None, probs
         sieve = run.net("sieve")
         prior = root_prior(run.split) if self.sieve_prior == "root" else noisy_prior(run.split)
         objective = Confident(
@@ -225,7 +275,8 @@ class CAL:
         if self.scores == "evaluation":
             logits, _ = run.predict(sieve)
             probs = logits.float().softmax(dim=1)
-            return self.refine(run, adjusted_loss(probs, noisy), probs.argmax(dim=1)), sieve
+            refined = self.refine(run, adjusted_loss(probs, noisy), probs.argmax(dim=1))
+            return refined, sieve, probs
         missing = int((ledger.prediction < 0).sum())
         if missing:
             raise ValueError(
@@ -233,8 +284,10 @@ class CAL:
                 f"{len(noisy)} without one; set scores=evaluation, or train the sieve for longer"
             )
         if self.scores == "averaged":
-            return self.refine(run, *averaged_scores(ledger, noisy)), sieve
-        return self.refine(run, ledger.score.cpu(), ledger.prediction.long().cpu()), sieve
+            soft = self.target.startswith("posterior")
+            posterior = averaged_probs(ledger) if soft else None
+            return self.refine(run, *averaged_scores(ledger, noisy)), sieve, posterior
+        return self.refine(run, ledger.score.cpu(), ledger.prediction.long().cpu()), sieve, None
 
     def refine(self, run: Run, score: Tensor, prediction: Tensor) -> Refined:
         """D̂ from scores and predictions, with the threshold that was asked for."""
@@ -302,6 +355,12 @@ def averaged_scores(ledger: Ledger, noisy: Tensor) -> tuple[Tensor, Tensor]:
         scores.append(adjusted_loss(probs, noisy[idx.cpu()].to(probs.device)).cpu())
         predictions.append(probs.argmax(dim=1).cpu())
     return torch.cat(scores), torch.cat(predictions)
+
+
+def averaged_probs(ledger: Ledger) -> Tensor:
+    """The averages of all examples, (N, K)."""
+    assert ledger.memory is not None
+    return torch.cat([ledger.memory.probs(idx).cpu() for idx in ledger.memory.chunks()])
 
 
 class CovarianceAssisted(Objective):

@@ -1,0 +1,88 @@
+"""Cross-entropy against a target distribution of each example, less β Σ_k π_k ℓ_k.
+
+Given D̂, CAL's loss of an example is, whatever its noisy label,
+
+    ℓ_ỹ − Σ_j (1{ỹ = j} − T̂_ŷj) ℓ_j = Σ_j T̂_ŷj ℓ_j,
+
+cross-entropy against the row T̂[ŷ]. With a posterior q(x) in place of ŷ, and T̂ counted with q as
+weights, the same computation gives the target q(x) T̂ (docs/theory.md, Section 13).
+"""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from covlearn.data import Batch
+from covlearn.engine import Objective, Outputs
+from covlearn.ledger import Ledger
+from covlearn.schedules import Ramp
+
+Target = Literal["noisy", "refined", "rows", "posterior", "posterior_rows"]
+TARGETS = get_args(Target)
+EPS = 1e-5  # of the regulariser and the covariance term, so that rows are CAL's own
+
+
+def soft_transition(posterior: Tensor, noisy: Tensor) -> Tensor:
+    """T̂_ij = Σ_n q_i(x_n) 1{ỹ_n = j} / Σ_n q_i(x_n), (K, K); a class without weight stays itself.
+
+    >>> soft_transition(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([0, 1]))
+    tensor([[0.6667, 0.3333],
+            [0.0000, 1.0000]])
+    """
+    num_classes = posterior.shape[1]
+    joint = torch.zeros(num_classes, num_classes, dtype=torch.float64)
+    joint.index_add_(0, noisy.cpu(), posterior.cpu().double())
+    mass = joint.sum(dim=0)
+    rows = joint.T / mass.clamp(min=1e-300).unsqueeze(1)
+    return torch.where(mass.unsqueeze(1) > 0, rows, torch.eye(num_classes).double()).float()
+
+
+class Targeted(Objective):
+    """−Σ_j t_j(x) ln(p_j + ε) − β Σ_k π_k ℓ_k; examples that D̂ dropped have no weight.
+
+    ``of_class`` (K, K) has the target of each refined label; ``posterior`` (N, K), if there is one,
+    mixes them: t(x) = Σ_i q_i(x) of_class[i].
+    """
+
+    refined: Tensor
+    of_class: Tensor
+    posterior: Tensor | None
+    prior: Tensor
+    beta: Tensor
+
+    def __init__(
+        self,
+        refined: Tensor,
+        of_class: Tensor,
+        *,
+        prior: Tensor,
+        beta: Ramp,
+        posterior: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.schedule = beta
+        self.register_buffer("refined", refined)
+        self.register_buffer("of_class", of_class)
+        self.register_buffer("posterior", posterior)
+        self.register_buffer("prior", prior)
+        self.register_buffer("beta", torch.zeros(()))
+
+    def strength(self, epoch: int) -> float:
+        """β of the epoch."""
+        return self.schedule(epoch)
+
+    def begin_epoch(self, epoch: int, ledger: Ledger) -> None:  # noqa: ARG002
+        """Sets β."""
+        self.beta.fill_(self.schedule(epoch))
+
+    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(B,) each."""
+        refined = self.refined[batch.idx]
+        if self.posterior is None:
+            target = self.of_class[refined.clamp(min=0)]
+        else:
+            target = self.posterior[batch.idx] @ self.of_class
+        log_p = outputs.logits.float().softmax(dim=1).add(EPS).log()
+        loss = ((self.beta * self.prior - target) * log_p).sum(dim=1)
+        return loss, (refined >= 0).to(loss.dtype)

@@ -1,0 +1,173 @@
+"""What CAL is once D̂ is given: cross-entropy against T̂[ŷ], or with a posterior against q(x) T̂."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from covlearn.covariance import SecondOrder, cal
+from covlearn.data import Batch
+from covlearn.engine import Outputs
+from covlearn.ledger import Ledger
+from covlearn.methods import CAL
+from covlearn.methods.base import view_of
+from covlearn.methods.targets import EPS, TARGETS, Targeted, soft_transition
+from covlearn.run import LocalRun
+from covlearn.schedules import Ramp
+from covlearn.testing import make_toy, shortened
+
+SIZE, CLASSES, BETA = 60, 4, 0.7
+
+
+def drawn() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Logits, noisy labels, refined labels and a posterior."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(SIZE, CLASSES, generator=generator, dtype=torch.float64)
+    y = torch.randint(CLASSES, (SIZE,), generator=generator)
+    refined = torch.where(
+        torch.rand(SIZE, generator=generator) < 0.6,
+        y,
+        torch.randint(CLASSES, (SIZE,), generator=generator),
+    )
+    posterior = torch.rand(SIZE, CLASSES, generator=generator, dtype=torch.float64)
+    return logits, y, refined, posterior / posterior.sum(dim=1, keepdim=True)
+
+
+def batch_of(y: Tensor) -> Batch:
+    return Batch(torch.zeros(len(y), 1), y, torch.arange(len(y)))
+
+
+def prior() -> Tensor:
+    return torch.tensor([0.4, 0.3, 0.2, 0.1])
+
+
+def sample_cal(logits: Tensor, y: Tensor, refined: Tensor, stats: SecondOrder) -> Tensor:
+    """With one cut-off for all terms."""
+    options: dict[str, Any] = {"eps": EPS, "regularizer_eps": EPS, "weighting": "sample"}
+    return cal(logits, y, refined, stats, prior=prior(), beta=BETA, **options)
+
+
+def targeted(refined: Tensor, of_class: Tensor, posterior: Tensor | None = None) -> Targeted:
+    objective = Targeted(refined, of_class, prior=prior(), beta=Ramp(BETA), posterior=posterior)
+    objective.begin_epoch(0, Ledger(SIZE))
+    return objective
+
+
+def test_cal_is_cross_entropy_against_the_row_of_the_refined_label() -> None:
+    logits, y, refined, _ = drawn()
+    stats = SecondOrder.from_labels(y, refined, CLASSES)
+    expected = sample_cal(logits, y, refined, stats)
+    found, weight = targeted(refined, stats.transition)(Outputs(logits), batch_of(y))
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    assert bool((weight == 1).all())
+
+
+def test_the_noisy_label_of_an_example_has_dropped_out() -> None:
+    logits, y, refined, _ = drawn()
+    stats = SecondOrder.from_labels(y, refined, CLASSES)
+    other = (y + 1) % CLASSES  # with T̂ and D̂ as they were
+    torch.testing.assert_close(
+        sample_cal(logits, y, refined, stats), sample_cal(logits, other, refined, stats)
+    )
+
+
+def test_under_class_weights_it_stays_only_through_the_imbalance_of_the_batch() -> None:
+    logits, y, refined, _ = drawn()
+    stats = SecondOrder.from_labels(y, refined, CLASSES)
+    options: dict[str, Any] = {"prior": prior(), "beta": BETA, "eps": EPS, "regularizer_eps": EPS}
+    # A whole pass has each class as often as P says: there the two weightings are one.
+    whole = cal(logits, y, refined, stats, weighting="class", **options)
+    torch.testing.assert_close(whole, sample_cal(logits, y, refined, stats), rtol=1e-5, atol=1e-5)
+    part = slice(0, 10)
+    pieces = logits[part], y[part], refined[part]
+    change = cal(
+        logits[part], (y[part] + 1) % CLASSES, refined[part], stats, weighting="class", **options
+    )
+    by_class = cal(*pieces, stats, weighting="class", **options)
+    assert not torch.allclose(by_class, change)
+    # What is left of ℓ_ỹ has the factor 1 − P_ŷ · B / (examples of class ŷ in the batch).
+    mass = torch.bincount(refined[part], minlength=CLASSES)[refined[part]]
+    factor = 1 - stats.class_weight[refined[part]].double() * 10 / mass
+    loss = -logits[part].softmax(dim=1).add(EPS).log()
+    own = loss.gather(1, y[part, None])[:, 0] - loss.gather(1, (y[part, None] + 1) % CLASSES)[:, 0]
+    torch.testing.assert_close(by_class - change, factor * own, rtol=1e-5, atol=1e-5)
+
+
+def test_the_soft_transition_is_counted_with_the_posterior_as_weights() -> None:
+    _, y, _, posterior = drawn()
+    found = soft_transition(posterior, y)
+    for i in range(CLASSES):
+        for j in range(CLASSES):
+            both = sum(float(posterior[n, i]) for n in range(SIZE) if int(y[n]) == j)
+            assert float(found[i, j]) == pytest.approx(both / float(posterior[:, i].sum()))
+    one_hot = torch.eye(CLASSES)[y]
+    torch.testing.assert_close(soft_transition(one_hot, y), torch.eye(CLASSES))
+    empty = torch.eye(3)[torch.tensor([0, 1])]
+    assert soft_transition(empty, torch.tensor([0, 0])).tolist()[2] == [0.0, 0.0, 1.0]
+
+
+def test_soft_cal_subtracts_the_covariance_given_a_label_drawn_from_the_posterior() -> None:
+    """The mean of ℓ_ỹ less Σ_i P_i Σ_j Cov_q(1{ỹ = j}, ℓ_j | i), written out as loops."""
+    logits, y, refined, posterior = drawn()
+    loss = -logits.softmax(dim=1).add(EPS).log()
+    covariance = 0.0
+    for i in range(CLASSES):
+        q = posterior[:, i]
+        for j in range(CLASSES):
+            flag = (y == j).double()
+            means = [(q * value).sum() / q.sum() for value in (flag * loss[:, j], flag, loss[:, j])]
+            covariance += float(q.mean() * (means[0] - means[1] * means[2]))
+    own = loss.gather(1, y[:, None]).mean()
+    peer = (loss * prior()).sum(dim=1).mean()
+    objective = targeted(refined, soft_transition(posterior, y), posterior.float())
+    found, _ = objective(Outputs(logits), batch_of(y))
+    assert float(found.mean()) == pytest.approx(float(own - BETA * peer) - covariance, rel=1e-5)
+
+
+def test_a_sure_posterior_is_the_refined_label() -> None:
+    logits, y, refined, _ = drawn()
+    sure = torch.eye(CLASSES)[refined]
+    stats = SecondOrder.from_labels(y, refined, CLASSES)
+    torch.testing.assert_close(soft_transition(sure, y), stats.transition)
+    hard = targeted(refined, stats.transition)(Outputs(logits), batch_of(y))[0]
+    soft = targeted(refined, stats.transition, sure)(Outputs(logits), batch_of(y))[0]
+    torch.testing.assert_close(hard, soft)
+
+
+def test_dropped_examples_have_no_weight() -> None:
+    logits, y, refined, _ = drawn()
+    refined[3] = -1
+    _, weight = targeted(refined, torch.eye(CLASSES))(Outputs(logits), batch_of(y))
+    assert weight.tolist() == [float(n != 3) for n in range(SIZE)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("scores", ["evaluation", "averaged"])
+def test_each_target_trains_on_the_same_refined_labels(target: Any, scores: Any) -> None:
+    toy = make_toy()
+    method = shortened(CAL(threshold="argmax", scores=scores, target=target), epochs=4)
+    run = LocalRun(toy.split, seed=0)
+    method.fit(view_of(run))
+    base = LocalRun(toy.split, seed=0)
+    replace(method, target="noisy").fit(view_of(base))
+    assert run.refined is not None
+    assert base.refined is not None
+    assert torch.equal(run.refined[0], base.refined[0])
+    if target != "noisy":
+        assert run.history["cal"][-1]["loss"] != base.history["cal"][-1]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"target": "rowz"}, "target must be one of noisy, refined, rows"),
+        ({"target": "rows", "relabel": True}, "leave relabel, covariance and base"),
+        ({"target": "posterior", "scores": "training"}, "needs the probabilities"),
+        ({"target": "posterior", "labels": "a.npy"}, "needs the probabilities"),
+    ],
+)
+def test_settings_that_contradict_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CAL(**settings)
