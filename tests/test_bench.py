@@ -335,6 +335,20 @@ def test_a_row_that_reads_another_rows_runs_does_not_decide_them(small: Path) ->
     assert record.config["job"]["method"] == "ce"
 
 
+def test_a_dry_run_counts_what_is_left_and_writes_nothing(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(small, "--trials", "1", "--only", "row=ce") == 0
+    capsys.readouterr()
+    before = sorted(small.parent.rglob("*"))
+    assert command(small, "--trials", "1", "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert sorted(small.parent.rglob("*")) == before
+    # Two columns, of which CE is done and CE at 2 reads the same runs: GCE is left.
+    assert "data/0.2/gce/0: 3 epochs" in said
+    assert said.endswith("2 of 4 cells are to be run, 6 epochs in all at most\n")
+
+
 def test_shared_stages_go_when_nobody_asks_for_them(small: Path, tmp_path: Path) -> None:
     text = small.read_text().replace('method = "ce"\n', 'method = "cal"\n')
     text = text.replace('method = "gce"', 'method = "cal"').replace("plan.lr=0.01", "relabel=true")

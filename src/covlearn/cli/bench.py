@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 example:
   covlearn bench benchmarks/table1.toml --only method=cal,rate=0.4 --trials 5
+  covlearn bench benchmarks/table1.toml --dry-run
   covlearn bench benchmarks/table1.toml --trials 0 --figures pictures
     runs nothing, and writes the table and pictures of what is there
 
@@ -58,6 +59,7 @@ def add_parser(commands: Any) -> None:
     add("--figures", type=Path, metavar="FOLDER", help="draw pictures of the runs there")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
     add("--json", action="store_true", help="print the table as JSON")
+    add("--dry-run", action="store_true", help="say which cells would be run, and for how long")
 
 
 def bench(args: argparse.Namespace) -> int:
@@ -77,6 +79,9 @@ def bench(args: argparse.Namespace) -> int:
     cells = list(cells_of(table, trials=trials, only=args.only))
     check_jobs(table, cells, settings=args.set, published=args.published)
     folder = args.folder or Path("runs") / args.table.stem
+    if args.dry_run:
+        forecast(table, cells, folder, args.set)
+        return 0
     entries = write_summary(table, folder, args.set)
     failures: list[Outcome] = []
     side_by_side = args.processes > 1  # then nobody hears of single epochs, and Ctrl-C ends at once
@@ -115,6 +120,26 @@ def bench(args: argparse.Namespace) -> int:
     else:
         show(table, entries, folder)
     return 1 if failures else 0
+
+
+def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: list[str]) -> None:
+    """The cells that are not done, with the epochs of each; nothing is written."""
+    from covlearn import records  # noqa: PLC0415
+    from covlearn.bench.table import job_of  # noqa: PLC0415
+    from covlearn.config import typed  # noqa: PLC0415
+    from covlearn.engine import Plan  # noqa: PLC0415
+    from covlearn.job import Job, settled  # noqa: PLC0415
+
+    by_path = {cell.path: cell for cell in cells}
+    total = left = 0
+    for path, cell in by_path.items():
+        if (folder / path / records.RESULT).exists():
+            continue
+        method = settled(typed(Job, job_of(table, cell, settings)))[0]
+        epochs = sum(value.epochs for value in vars(method).values() if isinstance(value, Plan))
+        total, left = total + epochs, left + 1
+        print(f"{path}: {epochs} epochs")
+    print(f"{left} of {len(by_path)} cells are to be run, {total:,} epochs in all at most")
 
 
 def named(progress: Any) -> Any:
