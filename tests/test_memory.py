@@ -1,11 +1,13 @@
 """The average of each example's predictions: what it is, what its short form keeps, who reads it."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from covlearn import records
 from covlearn.data import Resident, Split
 from covlearn.engine import Machine, Plan, make_ledger, train
 from covlearn.ledger import Ledger
@@ -15,7 +17,7 @@ from covlearn.methods.base import view_of
 from covlearn.methods.cal import averaged_scores
 from covlearn.methods.ce import CrossEntropy
 from covlearn.nets import build_net
-from covlearn.run import LocalRun
+from covlearn.run import LocalRun, fit_and_evaluate
 from covlearn.sieve import adjusted_loss
 from covlearn.testing import make_toy, shortened
 
@@ -64,6 +66,15 @@ def test_the_short_form_keeps_what_is_largest() -> None:
     torch.testing.assert_close(
         short.probs(torch.tensor([0])), torch.tensor([[0.15 / 0.55, 0, 0.4 / 0.55, 0]])
     )
+
+
+def test_predictions_are_the_largest_averages() -> None:
+    for largest in (None, 2):
+        memory = Memory(6, 5, decay=0.8, largest=largest)
+        for each in passes(2):
+            memory.write(ALL[:5], each[:5])
+        expected = memory.probs(ALL[:5]).argmax(dim=1).tolist()
+        assert memory.predictions().tolist() == [*expected, -1]
 
 
 @pytest.mark.parametrize(("largest", "expected"), [(None, 4 * 1000), (8, 64)])
@@ -128,6 +139,19 @@ def test_cal_takes_its_refined_labels_from_the_average() -> None:
     other.fit(view_of(third))
     assert third.refined is not None
     assert not torch.equal(run.refined[1], third.refined[1]), "the decay must matter"
+
+
+def test_how_good_the_average_is_stands_in_the_record(tmp_path: Path) -> None:
+    toy = make_toy()
+    method = shortened(CAL(scores="averaged", threshold="argmax"))
+    fit_and_evaluate(method, toy.split, test=toy.test, clean=toy.clean, folder=tmp_path / "run")
+    record = records.read(tmp_path / "run")
+    sieve = [line for line in record.metrics if line["stage"] == "sieve"]
+    assert record.result is not None
+    assert record.result.labels is not None
+    assert sieve[-1]["averaged_right"] == record.result.labels["quality"]["share_right"]
+    assert sieve[-1]["averaged_agreement"] == 1 - record.result.labels["changed"]
+    assert "averaged_right" not in record.metrics[-1], "stage 2 averages no predictions"
 
 
 @pytest.mark.gpu

@@ -65,12 +65,17 @@ class Evaluator:
         fitted = None
         if self.clean is not None:
             fitted = memorisation(ledger.prediction, self.noisy, self.clean)
-        return {
+        figures = {
             "test_accuracy": self.accuracy(model, self.test),
             "holdout_accuracy": nan if self.held is None else self.accuracy(model, self.held),
             "memorisation": nan if fitted is None else fitted,
-            "evaluation_seconds": time.perf_counter() - started,
         }
+        if ledger.memory is not None:
+            averaged = ledger.memory.predictions().cpu()
+            figures["averaged_agreement"] = accuracy(averaged, self.noisy)
+            if self.clean is not None:
+                figures["averaged_right"] = accuracy(averaged, self.clean)
+        return figures | {"evaluation_seconds": time.perf_counter() - started}
 
     def accuracy(self, model: nn.Module, data: Resident) -> float:
         """Share of the examples for which the highest logit is the label's.

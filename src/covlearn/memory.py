@@ -69,6 +69,13 @@ class Memory(nn.Module):
         whole = self._whole(idx)
         return whole / whole.sum(dim=1, keepdim=True)
 
+    def predictions(self) -> Tensor:
+        """The class of the largest average of each example (N,); −1 if unseen."""
+        top = self.value.argmax(dim=1)
+        if self.label is not None:
+            top = self.label.gather(1, top.unsqueeze(1)).squeeze(1).long()
+        return torch.where(self.seen, top, -1)
+
     def chunks(self) -> list[Tensor]:
         """All positions in parts that are small enough to write out whole."""
         return list(torch.arange(len(self.value), device=self.value.device).split(ROWS))
