@@ -21,6 +21,7 @@ FLOORS = [
         "distributed",
         "average",
         "committee",
+        "memory",
         "ledger",
         "checkpoint",
         "capture",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from covlearn.inputs import extractors, pictures, read_examples
 from covlearn.inputs.extractors import LITE0, Extractor, default_extractor, make_extractor
+from covlearn.nets import choice
 from tests.inputs.make import class_folders, picture, pixels
 
 
@@ -92,6 +93,20 @@ def test_auto_downloads_nothing(
     assert default_extractor() == "torchvision:resnet50"
     monkeypatch.setattr(extractors, "LITE0_PACKAGES", ("json", "csv"))
     assert default_extractor() == LITE0
+
+
+def test_many_small_images_and_a_gpu_are_taken_as_they_are(
+    torchvision: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extractors, "LITE0_PACKAGES", ("json", "csv"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    source = class_folders(tmp_path / "pets")
+    monkeypatch.setattr(choice, "FEWEST", 1)
+    examples = read_examples(source)
+    assert examples.x.dtype == torch.uint8
+    assert any("trained on the pixels themselves" in note for note in examples.notes)
+    named = read_examples(source, features="torchvision:mean")
+    assert named.x.dtype == torch.float32
 
 
 def test_features_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from covlearn.inputs import cache as files
 from covlearn.inputs.examples import FORMAT, Reading, Skipped
 from covlearn.inputs.extractors import Extractor, default_extractor, make_extractor
 from covlearn.inputs.images import CHANNELS, BadImage, ImageLike, check_image, load_image
+from covlearn.nets.choice import worth_training
 
 SIZES = (32, 64, 128, 224)
 SAMPLED = 1000  # images whose size is looked at
@@ -121,6 +122,14 @@ def _how(
             )
         return extractor, extractor.size
     chosen: str | None = features
+    if features == "auto" and torch.cuda.is_available():
+        size = _common_size(pictures)
+        if worth_training(len(pictures.ids), (size, size, CHANNELS), "cuda"):
+            reading.note(
+                f"with {len(pictures.ids):,} images and a GPU a network is trained on the pixels "
+                "themselves; features=NAME takes those of a network that was trained before"
+            )
+            return None, size
     if features == "auto":
         chosen = default_extractor()
         if chosen is None:
