@@ -96,7 +96,7 @@ def test_auto_downloads_nothing(
 
 
 def test_many_small_images_and_a_gpu_are_taken_as_they_are(
-    torchvision: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extractors, "LITE0_PACKAGES", ("json", "csv"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -105,8 +105,6 @@ def test_many_small_images_and_a_gpu_are_taken_as_they_are(
     examples = read_examples(source)
     assert examples.x.dtype == torch.uint8
     assert any("trained on the pixels themselves" in note for note in examples.notes)
-    named = read_examples(source, features="torchvision:mean")
-    assert named.x.dtype == torch.float32
 
 
 def test_features_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
