@@ -32,6 +32,7 @@ from covlearn.sieve import (
     Refined,
     adjusted_loss,
     auto_threshold,
+    hold_fixed,
     quantile_threshold,
     refine_scores,
 )
@@ -125,6 +126,7 @@ class CAL:
         if not self.needs_refined:
             return self.fit_without(run)
         refined, sieve = self.build(run)
+        refined = hold_fixed(refined, run.split.y.cpu(), run.split.trusted)
         if bool(refined.dropped.all()):
             raise ValueError("D̂ must keep some example, got none; move lower and upper together")
         reason = "sieve score above the threshold" if sieve is not None else "from a file"
