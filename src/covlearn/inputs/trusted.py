@@ -30,6 +30,8 @@ def read_trusted(path: Path) -> dict[str, str]:
     decided: dict[str, str] = {}
     for key, text in pairs:
         label = unicodedata.normalize("NFC", text.strip())
+        if not key:
+            raise ValueError(f"{path} has a label without an id, {label!r}; name the example")
         if not label:
             raise ValueError(f"{path} has no label for {key!r}; give one, or take the line out")
         if decided.setdefault(key, label) != label:
@@ -85,7 +87,8 @@ def _from_table(path: Path) -> Iterator[tuple[str, str]]:
         raise ValueError(
             f"{path} must have the columns id and label, got {some(list(table), listed=8)}"
         )
-    for key, label in zip(table["id"], table["label"], strict=True):
+    table = table[["id", "label"]].astype(object)
+    for key, label in table.where(table.notna(), "").itertuples(index=False):
         yield restored(str(key)), restored(str(label))
 
 

@@ -17,9 +17,8 @@ from covlearn.report.suspects import gallery, trusted
 from covlearn.verdicts import RELABEL_BELOW
 
 FORMAT = 1
-SCALE = 10_000  # quality in whole steps of 1e-4
+BINS = 100  # of a histogram; the slider moves from one to the next
 MOST_CLASSES = 40  # rows of a matrix
-MOST_EXAMPLES = 2_000_000  # one number each
 HARDEST = 15
 CURVES = (
     ("loss", "Training loss", "number"),
@@ -202,16 +201,19 @@ def quality_scores(
     *,
     found: bool,
 ) -> dict[str, Any]:
-    """The quality of each label that nobody decided on, and whether its suggestion is sure."""
+    """How many labels are of which quality, without and with a suggestion that is sure.
+
+    Labels that a person decided on do not count.
+    """
     judged = np.array([key not in people for key in labels["id"]])
-    confidence = np.array(labels["confidence"], dtype=float)
-    # Rounded first: 0.29 · 10,000 is 2,899.9999999999995 in floating point.
-    steps = np.floor(np.round(quality * SCALE, 3)).astype(int)
+    sure = (np.array(labels["confidence"], dtype=float) >= 0.5).astype(int)
+    # Rounded first: 0.29 · 100 is 28.999999999999996 in floating point.
+    bins = np.minimum(np.floor(np.round(quality * BINS, 6)).astype(int), BINS - 1)
     return {
         "measure": "quality",
-        "scale": SCALE,
-        "values": steps[judged][:MOST_EXAMPLES].tolist(),
-        "sure": "".join("01"[int(sure)] for sure in (confidence >= 0.5)[judged][:MOST_EXAMPLES]),
+        "low": 0.0,
+        "high": 1.0,
+        "counts": counted(bins[judged], sure[judged]),
         "threshold": RELABEL_BELOW,
         "found": found,
     }
@@ -222,24 +224,33 @@ def train_scores(
     wrong: NDArray[np.bool_] | None,
     result: records.Result | None,
 ) -> dict[str, Any] | None:
-    """The score of each label, higher for one that is likelier wrong, and which ones are."""
+    """How many right and wrong labels have which score, higher for one that is likelier wrong."""
     measure = next((name for name in ("score", "loss") if name in known), None)
     if measure is None:
         return None
     values = known[measure]
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    high = max(high, low + 1e-6)
     values = np.clip(np.nan_to_num(values, posinf=high, neginf=low), low, high)
+    # A bin is open below, as labels above a threshold are called wrong.
+    bins = np.clip(np.ceil((values - low) / (high - low) * BINS).astype(int) - 1, 0, BINS - 1)
     threshold = None if result is None else result.facts.get("threshold")
     usable = isinstance(threshold, float | int) and low <= threshold <= high
     return {
         "measure": measure,
-        "values": np.round(values, 3).tolist()[:MOST_EXAMPLES],
-        "wrong": None
-        if wrong is None
-        else "".join("01"[int(one)] for one in wrong[:MOST_EXAMPLES]),
+        "low": low,
+        "high": high,
+        "counts": counted(bins, np.zeros_like(bins) if wrong is None else wrong.astype(int)),
+        "known": wrong is not None,
         "threshold": threshold if usable else None,
     }
+
+
+def counted(bins: NDArray[np.int64], group: NDArray[np.int64]) -> list[list[int]]:
+    """How many examples of each of two groups are in each bin."""
+    table = np.bincount(2 * bins + group, minlength=2 * BINS)
+    return [[int(one) for one in row] for row in table.reshape(BINS, 2)]
 
 
 def matrix(values: NDArray[Any], title: str, rows: str, given: NDArray[np.int64]) -> dict[str, Any]:
@@ -355,7 +366,7 @@ def card_facts(card: dict[str, Any]) -> list[list[str]]:
 def next_command(fitted: Fitted) -> str:
     """How the decisions go back into training."""
     source, config = fitted.config["source"], fitted.config
-    parts = ["covlearn", "fit", source["path"]]
+    parts = ["covlearn", "fit", source.get("path") or "SOURCE"]
     for name in ("label", "id", "image"):
         if source.get(name):
             parts += [f"--{name}", source[name]]

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -13,11 +12,10 @@ from covlearn import records
 from covlearn.inputs import Progress
 from covlearn.report.collect import collect
 from covlearn.report.compare import compare
+from covlearn.report.embed import embedded
 
 REPORT, COMPARISON = "report.html", "comparison.html"
 SCRIPTS = ("dom.js", "charts.js", "decisions.js", "gallery.js", "threshold.js", "report.js")
-# What would end the element that holds the data, or a line of an old parser.
-ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def write_report(
@@ -54,19 +52,6 @@ def page(data: dict[str, Any]) -> str:
         name, rest = part.split("}}", 1)
         whole += filled[name] + rest
     return whole
-
-
-def embedded(data: Any) -> str:
-    """JSON that is inert inside of an HTML element.
-
-    >>> embedded("</script>")
-    '"\\\\u003c/script\\\\u003e"'
-    """
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character, escape in ESCAPED.items():
-        text = text.replace(character, escape)
-    # A lone surrogate, of a file name that is no UTF-8, has no bytes of its own.
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def asset(name: str) -> str:

@@ -2,11 +2,12 @@
 
 import base64
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from covlearn.fitted import EXAMPLES, Fitted
@@ -35,19 +36,29 @@ def find_pictures(fitted: Fitted) -> Find | None:
         return files.__getitem__
     if fitted.recipe.get("kind") != "images":
         return None
-    source = Path(fitted.config["source"]["path"])
-    if source.suffix.lower() not in (".npz", ".npy"):
-        raise ValueError("pictures are left out: they are no files of their own")
+    source = Path(fitted.config["source"].get("path") or "")
+    if source.suffix.lower() not in (".npz", ".npy") or not source.is_file():
+        raise ValueError("the pictures: they are no files of their own, or are not there any more")
+    images, ids = arrays_of(source, fitted.recipe)
+    place = {key: row for row, key in enumerate(ids)}
+    keys = fitted.labels["id"]
+    if images is None or any(key not in place for key in keys):
+        raise ValueError("the pictures: the source has others now")
+    return lambda position: images[place[keys[position]]]
+
+
+def arrays_of(
+    source: Path, recipe: Mapping[str, Any]
+) -> tuple[NDArray[np.uint8] | None, list[str]]:
+    """The images of an array file, and the ids of its rows: their numbers, if it names no other."""
     if source.suffix.lower() == ".npz":
-        names = arrays.read_npz(source)
-        x: Any = names.get(fitted.recipe.get("image") or "")
+        named = arrays.read_npz(source)
+        x, ids = (named.get(recipe.get(name) or "") for name in ("image", "id"))
     else:
-        x = arrays.read_npy(source)
+        x, ids = arrays.read_npy(source), None
     images = None if x is None else arrays.as_images(np.asarray(x))
-    ids = fitted.labels["id"]
-    if images is None or any(not key.isdecimal() or int(key) >= len(images) for key in ids):
-        raise ValueError("pictures are left out: they are not in the source by number any more")
-    return lambda position: images[int(ids[position])]
+    count = 0 if images is None else len(images)
+    return images, [str(key) for key in (range(count) if ids is None else ids.tolist())]
 
 
 def sheets(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from covlearn import cells
 from covlearn.fitted import TABLE, TRUSTED, Fitted
 from covlearn.inputs import Progress
+from covlearn.report.embed import embedded
 from covlearn.report.pictures import find_pictures, sheets
 
 ROW_BYTES, CELL_BYTES, PICTURE_BYTES = 7_000_000, 5_000_000, 9_000_000
@@ -35,6 +36,11 @@ def gallery(fitted: Fitted, progress: Progress | None = None) -> tuple[dict[str,
         left_out.append(
             f"{len(order) - len(shown):,} of {len(order):,} suspects, those of the highest "
             "quality: labels.csv has them all."
+        )
+    if (lost := int(mine.sum()) - int(mine[shown].sum())) > 0:
+        left_out.append(
+            f"{lost:,} earlier decisions: the file that this page makes does not have them, so "
+            "keep the earlier one."
         )
     before = [decided.get(labels["id"][n], ("", ""))[1] for n in shown]
     rows: dict[str, Any] = {
@@ -122,7 +128,7 @@ def worst_first(quality: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArra
 
 def fitting(texts: Sequence[str], most: int, *, each: int = 60) -> int:
     """How many of the texts fit into so many bytes, with ``each`` more for what is around one."""
-    sizes = np.cumsum([len(text.encode()) + each for text in texts])
+    sizes = np.cumsum([len(embedded(text).encode()) + each for text in texts])
     return int(np.searchsorted(sizes, most, side="right"))
 
 

@@ -18,7 +18,7 @@ function runPage() {
         el("p", { class: "quiet" }, "Add the other options of this run, if it had any."), ...made.element]
       : el("p", {}, "No label is suspect."));
   }
-  if (DATA.scores?.values.length) {
+  if (DATA.scores) {
     section("threshold-section", "Threshold", DATA.scores.measure === "quality"
       ? qualityThreshold(DATA.scores, DATA.gallery.rows, shown) : scoreThreshold(DATA.scores));
   }

@@ -1,12 +1,9 @@
 // How the scores are spread, and what another threshold would change.
 
-function histogram(values, low, high, bins, groupOf, groups) {
-  const counts = Array.from({ length: bins }, () => new Array(groups).fill(0));
-  values.forEach((value, n) => {
-    const bin = Math.min(bins - 1, Math.max(0, Math.floor(((value - low) / (high - low)) * bins)));
-    counts[bin][groupOf(n)] += 1;
-  });
-  return counts;
+// Bins joined by twos and more, each a list of the sizes of its groups.
+function coarser(counts, by) {
+  return Array.from({ length: counts.length / by }, (_, n) =>
+    counts.slice(n * by, n * by + by).reduce((sum, bin) => sum.map((size, group) => size + bin[group])));
 }
 
 // Bars, one above the other by group. On a logarithmic scale few can be seen beside many, but not
@@ -74,15 +71,16 @@ function verdictAt(quality, sure, below) {
 }
 
 function qualityThreshold(scores, rows, shown) {
-  const { values, sure, scale } = scores;
+  const { counts } = scores;
   let below = scores.threshold;
   const colours = (value) => (value < below ? "--relabel" : value < 0.5 ? "--review" : "--keep");
-  const chart = bars(histogram(values, 0, scale, 50, () => 0, 1), 0, 1, colours,
+  const chart = bars(coarser(counts, 2).map(([a, b]) => [a + b]), 0, 1, colours,
     "Histogram of label quality, on a logarithmic scale", true);
-  const count = (at) => {
+  const count = (at) => {  // bins are as wide as the slider's steps, so that this is exact
     const found = { relabel: 0, drop: 0, review: 0, keep: 0 };
-    const limit = Math.round(at * scale);
-    for (let n = 0; n < values.length; n++) found[verdictAt(values[n] < scale / 2 ? values[n] / scale : 1, sure[n] === "1", limit / scale)] += 1;
+    counts.forEach((bin, n) => bin.forEach((size, sure) => {
+      found[verdictAt((n + 0.5) / counts.length, sure === 1, at)] += size;
+    }));
     return found;
   };
   const asked = count(scores.threshold);
@@ -121,31 +119,29 @@ function qualityThreshold(scores, rows, shown) {
 
 // For covlearn train: higher is likelier wrong, and where clean labels are known, which ones are.
 function scoreThreshold(scores) {
-  const { values, wrong } = scores;
-  const low = values.reduce((a, b) => Math.min(a, b), Infinity);
-  const high = Math.max(values.reduce((a, b) => Math.max(a, b), -Infinity), low + 1e-6);
-  const groups = wrong ? 2 : 1;
-  const chart = bars(histogram(values, low, high, 60, (n) => (wrong ? Number(wrong[n]) : 0), groups), low, high,
-    (_, group) => (group ? "--relabel" : "--keep"), `Histogram of the ${scores.measure}`, false);
+  const { counts, low, high, known } = scores;
+  const chart = bars(coarser(counts, 2), low, high, (_, group) => (group ? "--relabel" : "--keep"), `Histogram of the ${scores.measure}`, false);
   const text = el("output", { for: "threshold" }), body = el("tbody");
-  const slider = el("input", { type: "range", id: "threshold", min: low, max: high, step: (high - low) / 200,
+  const slider = el("input", { type: "range", id: "threshold", min: low, max: high, step: (high - low) / counts.length,
     value: scores.threshold ?? (low + high) / 2, oninput: () => update() });
-  const wrongs = wrong ? [...wrong].filter((bit) => bit === "1").length : 0;
+  const all = counts.reduce((sum, [right, wrong]) => sum + right + wrong, 0);
+  const wrongs = counts.reduce((sum, bin) => sum + bin[1], 0);
 
   function update() {
     const above = Number(slider.value);
-    let called = 0, right = 0;
-    values.forEach((value, n) => { if (value > above) { called += 1; if (wrong && wrong[n] === "1") right += 1; } });
+    const first = Math.round(((above - low) / (high - low)) * counts.length);
+    let called = 0, found = 0;
+    for (const [right, wrong] of counts.slice(first)) { called += right + wrong; found += wrong; }
     text.textContent = above.toFixed(2).replace("-", "−");
-    const lines = [["labels above it, called wrong", `${whole(called)} (${percent(called / values.length)})`]];
-    if (wrong) {
-      lines.push(["of these are wrong", called ? percent(right / called) : "–"], ["of all wrong labels found", wrongs ? percent(right / wrongs) : "–"]);
+    const lines = [["labels above it, called wrong", `${whole(called)} (${percent(called / all)})`]];
+    if (known) {
+      lines.push(["of these are wrong", called ? percent(found / called) : "–"], ["of all wrong labels found", wrongs ? percent(found / wrongs) : "–"]);
     }
     body.replaceChildren(...lines.map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, value))));
     chart.mark(above);
   }
   update();
-  const legend = wrong ? el("ul", { class: "legend" }, [["--keep", "right labels"], ["--relabel", "wrong labels"]].map(([colour, name]) => {
+  const legend = known ? el("ul", { class: "legend" }, [["--keep", "right labels"], ["--relabel", "wrong labels"]].map(([colour, name]) => {
     const swatch = el("span", { class: "swatch", "aria-hidden": "true" });
     swatch.style.background = `var(${colour})`;
     return el("li", {}, swatch, name);
