@@ -1,10 +1,11 @@
 """A real Chromium without a window, driven over its DevTools pipe: no driver, no network port."""
 
 import base64
+import fcntl
 import json
 import os
 import shutil
-import subprocess
+import signal
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -34,13 +35,15 @@ class Browser:
             "--no-first-run", "--disable-background-networking", "--remote-debugging-pipe",
             f"--user-data-dir={folder / 'profile'}", "about:blank",
         ]  # fmt: skip
-        # The browser speaks through descriptors 3 and 4.
-        script = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}'
-        self.process = subprocess.Popen(
-            ["sh", "-c", script, program, *options],
-            pass_fds=(to_read, to_write),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        # The browser speaks through descriptors 3 and 4; those of pipes may have these very numbers.
+        low = (to_read, to_write)
+        to_read, to_write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in low)
+        for end in low:
+            os.close(end)
+        quiet = [(os.POSIX_SPAWN_OPEN, n, os.devnull, os.O_RDWR, 0) for n in (1, 2)]
+        ends = [(os.POSIX_SPAWN_DUP2, to_read, 3), (os.POSIX_SPAWN_DUP2, to_write, 4)]
+        self.process = os.posix_spawn(
+            program, [program, *options], os.environ, file_actions=[*quiet, *ends]
         )
         os.close(to_read)
         os.close(to_write)
@@ -61,8 +64,8 @@ class Browser:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.process.terminate()
-        self.process.wait(timeout=PATIENCE)
+        os.kill(self.process, signal.SIGTERM)
+        os.waitpid(self.process, 0)
         os.close(self.sending)
         os.close(self.receiving)
 

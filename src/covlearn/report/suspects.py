@@ -13,7 +13,8 @@ from covlearn.inputs import Progress
 from covlearn.report.embed import embedded
 from covlearn.report.pictures import find_pictures, sheets
 
-ROW_BYTES, CELL_BYTES, PICTURE_BYTES = 7_000_000, 5_000_000, 9_000_000
+# In all below 25 MB, with what else is on a page.
+ROW_BYTES, CELL_BYTES, PICTURE_BYTES = 10_000_000, 4_500_000, 8_000_000
 MOST_COLUMNS = 24
 LONGEST_CELL = 120
 
@@ -42,14 +43,14 @@ def gallery(fitted: Fitted, progress: Progress | None = None) -> tuple[dict[str,
             f"{lost:,} earlier decisions: the file that this page makes does not have them, so "
             "keep the earlier one."
         )
-    before = [decided.get(labels["id"][n], ("", ""))[1] for n in shown]
+    # Where people decided: what they decided on, and what the source says.
+    labelled = [
+        decided.get(labels["id"][n], (labels["suggested"][n], labels["given"][n])) for n in shown
+    ]
     rows: dict[str, Any] = {
         "id": [labels["id"][n] for n in shown],
-        "given": [
-            number.get(old, number[labels["given"][n]])
-            for n, old in zip(shown, before, strict=True)
-        ],
-        "suggested": [number[labels["suggested"][n]] for n in shown],
+        "given": [number[given] for _, given in labelled],
+        "suggested": [number[suggested] for suggested, _ in labelled],
         "decision": ["decided" if mine[n] else labels["decision"][n] for n in shown],
         "quality": [float(labels["quality"][n]) for n in shown],
         "confidence": [float(labels["confidence"][n]) for n in shown],
