@@ -62,11 +62,37 @@ def test_a_page_has_every_suspect_and_every_figure(run: Path) -> None:
 
 def test_a_wide_table_is_cut_and_says_so(run: Path) -> None:
     data = gathered(run)
-    assert data["gallery"]["table"]["columns"] == [f"c{n}" for n in range(24)]
+    columns = data["gallery"]["table"]["columns"]
+    assert len(columns) == 24
+    assert "label" not in columns
+    assert "word" not in columns  # it is no number
     assert any("7 of 31 columns" in line for line in data["left_out"])
-    first = data["gallery"]["table"]["cells"][0]
     number = int(re.sub(r"\D", "", data["gallery"]["rows"]["id"][0]))
-    assert first[0] == f"{float(number):.4g}"
+    divisor = int(columns[3].removeprefix("c")) + 1
+    assert data["gallery"]["table"]["cells"][0][3] == f"{number / divisor:.4g}"
+
+
+def test_the_columns_that_tell_come_first(tmp_path: Path) -> None:
+    """Classes differ in one column and in another by less; text and constants say nothing."""
+    folder = look_alike(tmp_path / "run", count=200, classes=["a", "b"])
+    labels = cells.read_cells(folder / "labels.csv")
+    refined = np.where(
+        np.array(labels["decision"]) == "relabel", labels["suggested"], labels["given"]
+    )
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"word": ["x", None] * 100, "constant": 1, "label": labels["given"]})
+    for n in range(8):
+        table[f"noise {n}"] = rng.normal(size=200)
+    table["some"] = rng.normal(size=200) / 3 + (refined == "b")
+    table["most"] = rng.normal(size=200) / 50 + (refined == "b")
+    table.to_parquet(folder / "table.parquet")
+    shown = gathered(folder)["gallery"]["table"]
+    rows = gathered(folder)["gallery"]["rows"]
+    relabelled = [n for n, decision in enumerate(rows["decision"]) if decision == "relabel"]
+    assert len(relabelled) > 10
+    first = [shown["columns"][shown["telling"][n][0]] for n in relabelled]
+    assert first.count("most") > 0.8 * len(first)
+    assert all(len(set(columns)) == 6 for columns in shown["telling"])
 
 
 def test_the_thresholds_of_the_page_are_those_of_the_verdicts(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ CURVES = (
 
 def collect(folder: Path, progress: Progress | None = None) -> dict[str, Any]:
     """What there is to say of a run of ``covlearn fit`` or ``covlearn train``."""
+    if progress is not None:
+        progress(0, 0, "gathering the report")
     config = records.read_config(folder)
     if config.get("command") == "fit":
         return of_fit(load(folder), progress)

@@ -17,6 +17,7 @@ from covlearn.report.pictures import find_pictures, sheets
 ROW_BYTES, CELL_BYTES, PICTURE_BYTES = 10_000_000, 4_500_000, 8_000_000
 MOST_COLUMNS = 24
 LONGEST_CELL = 120
+TELLING = 6  # columns that are shown first
 
 
 def gallery(fitted: Fitted, progress: Progress | None = None) -> tuple[dict[str, Any], list[str]]:
@@ -83,20 +84,57 @@ def table_rows(fitted: Fitted, shown: NDArray[np.int64]) -> tuple[dict[str, Any]
         return None, []
     table = pd.read_parquet(path)
     aside = {fitted.recipe.get("label"), fitted.recipe.get("id")}
-    names = [name for name in table if name not in aside]
-    left_out = []
-    if len(names) > MOST_COLUMNS:
+    table = table[[name for name in table if name not in aside]]
+    x, means = against_means(table, fitted.labels)
+    left_out, width = [], table.shape[1]
+    if width > MOST_COLUMNS:
+        differs = means.var().fillna(-1).to_numpy()
+        kept = np.sort(np.argsort(-differs, kind="stable")[:MOST_COLUMNS])
+        table, x, means = (each.iloc[:, kept] for each in (table, x, means))
         left_out.append(
-            f"{len(names) - MOST_COLUMNS:,} of {len(names):,} columns: the page has the first "
-            f"{MOST_COLUMNS}."
+            f"{width - MOST_COLUMNS:,} of {width:,} columns: the page has the {MOST_COLUMNS} in "
+            "which the classes differ most."
         )
-        names = names[:MOST_COLUMNS]
-    part = table[names].iloc[shown]
+    part = table.iloc[shown]
     values = [[as_text(value) for value in row] for row in part.itertuples(index=False, name=None)]
-    count = fitting(["".join(row) for row in values], CELL_BYTES, each=4 * len(names))
+    count = fitting(["".join(row) for row in values], CELL_BYTES, each=4 * table.shape[1])
     if count < len(values):
         left_out.append(f"The columns of {len(values) - count:,} of {len(values):,} suspects.")
-    return {"columns": [str(name) for name in names], "cells": values[:count]}, left_out
+    return {
+        "columns": [str(name) for name in table],
+        "cells": values[:count],
+        "telling": telling(x, means, fitted.labels, shown[:count]).tolist(),
+    }, left_out
+
+
+def against_means(
+    table: pd.DataFrame, labels: dict[str, list[str]]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The columns in units of their deviation, and their mean in each class after repairs.
+
+    A column that is no numbers is NaN.
+    """
+    x = table.select_dtypes("number").astype(float).reindex(columns=table.columns)
+    x = x.replace([np.inf, -np.inf], np.nan)
+    x = (x - x.mean()) / x.std().replace(0, np.nan)
+    relabel = np.array(labels["decision"]) == "relabel"
+    return x, x.groupby(np.where(relabel, labels["suggested"], labels["given"])).mean()
+
+
+def telling(
+    x: pd.DataFrame, means: pd.DataFrame, labels: dict[str, list[str]], shown: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The columns of each row that speak most for the suggested label and against the given one.
+
+    By |x − μ_given| − |x − μ_suggested|. Columns that are no numbers say nothing; ties stay in
+    order.
+    """
+    part = x.to_numpy()[shown]
+    away, near = (
+        np.abs(part - means.reindex(np.array(labels[name])[shown]).to_numpy())
+        for name in ("given", "suggested")
+    )
+    return np.argsort(-np.nan_to_num(away - near), axis=1, kind="stable")[:, :TELLING]
 
 
 def picture_rows(

@@ -18,8 +18,9 @@ function heatMap(matrix, names, { columns, diverging = false }) {
     made.style.background = `color-mix(in oklab, var(${hue}) ${(strength * (i === j && !diverging ? 32 : 78)).toFixed(1)}%, transparent)`;
     return made;
   };
+  const caption = `${matrix.title}. Rows: ${matrix.rows}. Columns: ${columns}.`;
   const made = el("table", { class: size <= 14 ? "heat" : "heat dense" },
-    el("caption", {}, `${matrix.title}. Rows: ${matrix.rows}. Columns: ${columns}.`),
+    el("caption", { class: "unseen" }, caption),
     el("thead", {}, el("tr", {}, el("td", { class: "corner" }), matrix.classes.map((_, j) =>
       el("th", { scope: "col", title: label(j) }, el("span", {}, short(label(j), 16)))))),
     el("tbody", {}, matrix.values.map((row, i) => el("tr", {},
@@ -32,7 +33,7 @@ function heatMap(matrix, names, { columns, diverging = false }) {
   }
   const note = matrix.left_out
     ? el("p", { class: "quiet" }, `${whole(matrix.left_out)} classes with fewer labels are left out.`) : null;
-  return el("div", {}, scrolling(matrix.title, made), note);
+  return el("div", {}, el("p", { class: "quiet caption", "aria-hidden": "true" }, caption), scrolling(matrix.title, made), note);
 }
 
 // Draws again whenever its width changes, so that text keeps its size.

@@ -23,7 +23,7 @@ function svg(name, attributes = {}, ...children) {
 }
 
 const whole = (value) => value.toLocaleString("en-GB");
-const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
+const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}\u00a0%`;
 const signed = (value) => (value > 0 ? `+${whole(value)}` : value < 0 ? `−${whole(-value)}` : "0");
 const short = (text, most = 60) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 

@@ -80,9 +80,11 @@ function gallery(data, classes) {
   function features(row) {
     const values = cells?.cells[row];
     if (!values) return null;
-    const lines = values.map((value, column) => [cells.columns[column], value]);
-    return [pairs(lines.slice(0, 6)), lines.length > 6
-      ? el("details", {}, el("summary", { tabindex: "-1" }, `${lines.length - 6} more columns`), pairs(lines.slice(6))) : null];
+    const telling = cells.telling[row];
+    const others = values.map((_, column) => column).filter((column) => !telling.includes(column));
+    const line = (column) => [cells.columns[column], values[column]];
+    return [pairs(telling.map(line)), others.length
+      ? el("details", {}, el("summary", { tabindex: "-1" }, `${others.length} more columns`), pairs(others.map(line))) : null];
   }
 
   function stateOf(row) {
@@ -215,12 +217,13 @@ function gallery(data, classes) {
 
   function show() {
     const first = page * PAGE_SIZE, shown = found.slice(first, first + PAGE_SIZE);
-    const made = [];
+    const made = [], sizes = new Map();
+    for (const row of found) sizes.set(pairOf(row), (sizes.get(pairOf(row)) || 0) + 1);
     shown.forEach((row, place) => {
       if (sort === "pair" && (place === 0 || pairOf(row) !== pairOf(shown[place - 1]))) {
         made.push(el("li", { class: "group", role: "presentation" },
           el("h3", {}, `${name(rows.given[row])} → ${name(rows.suggested[row])}`,
-            el("span", { class: "quiet" }, ` ${whole(pairSize.get(pairOf(row)))}`))));
+            el("span", { class: "quiet" }, ` ${whole(sizes.get(pairOf(row)))}`))));
       }
       made.push(card(row, place));
     });
@@ -292,6 +295,7 @@ function gallery(data, classes) {
       el("div", { class: "deciding" }, el("div", { class: "progress" }, progress, progressLabel), save),
       el("p", { class: "quiet keys" }, "Keys, in the gallery: ", ...["arrows", "A", "R", "L", "U"].flatMap((key, n) =>
         [el("kbd", {}, key), [" move, ", " accept the suggestion, ", " reject it, ", " choose another label, ", " undo."][n]])),
+      cells ? el("p", { class: "quiet keys" }, "Of each row the columns come first that speak most for the suggested label and against the given one, by the means of both classes.") : null,
       chips, controls, showing, list, el("div", { class: "paging" }, back, forth)],
     showOnly(rule) {
       clear();

@@ -12,8 +12,10 @@ function runPage() {
     decisions.start(DATA.gallery.rows);
     const made = DATA.gallery.rows.id.length ? gallery(DATA.gallery, DATA.classes) : null;
     shown = made?.showOnly;
+    const decided = DATA.gallery.rows.decision.filter((decision) => decision === "decided").length;
+    const open = DATA.gallery.rows.id.length - decided;
     section("suspects", "Look and decide", made
-      ? [el("p", {}, `${whole(DATA.gallery.rows.id.length)} labels that the model does not believe. Accept the suggestion, reject it (the given label stays), or choose another label. The decisions stay in this browser and are downloaded as a file; training again with it holds them fixed:`),
+      ? [el("p", {}, `${whole(open)} labels that the model does not believe${decided ? `, and ${whole(decided)} that people decided on` : ""}. Accept the suggestion, reject it (the given label stays), or choose another label. The decisions stay in this browser and are downloaded as a file; training again with it holds them fixed:`),
         el("pre", { class: "command", tabindex: "0", "aria-label": "command" }, DATA.next),
         el("p", { class: "quiet" }, "Add the other options of this run, if it had any."), ...made.element]
       : el("p", {}, "No label is suspect."));
