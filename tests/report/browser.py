@@ -59,6 +59,8 @@ class Browser:
         ]
         for domain in ("Page", "Runtime", "Network", "Log", "Accessibility"):
             self.send(f"{domain}.enable")
+        # As if its window were in front: else nothing in it has the focus.
+        self.send("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def __enter__(self) -> Self:
         return self

@@ -177,6 +177,7 @@ def test_decides_by_mouse_and_by_keyboard(browser: Browser, run: Path) -> None:
         n for n in range(4) if CLASSES[n] not in rows.loc[4, ["given", "suggested"]].tolist()
     )
     browser.choose('.card[data-place="4"] select', str(wanted))
+    browser.press("Enter")
     browser.press("a")
     browser.press("ArrowLeft")
     browser.press("u")
@@ -335,6 +336,37 @@ def test_fifty_thousand_examples(browser: Browser, tmp_path: Path) -> None:
     assert ids(browser) == mine["id"].tolist()[:48]
     assert f"of {len(mine)}" in text(browser, ".showing")
     assert browser.evaluate('document.querySelectorAll("*").length') < 20_000
+
+
+@pytest.mark.parametrize("case", ["no suspects", "no evidence", "many classes"])
+def test_pages_with_little_and_with_much(browser: Browser, tmp_path: Path, case: str) -> None:
+    folder = look_alike(
+        tmp_path / "run",
+        count=2000 if case == "many classes" else 100,
+        classes=[f"class {n}" for n in range(500)] if case == "many classes" else ["a", "b"],
+        wrong=0.0 if case == "no suspects" else 0.3,
+        found=case != "no evidence",
+    )
+    if case == "no suspects":
+        labels = cells.read_cells(folder / "labels.csv")
+        labels["decision"] = ["keep"] * 100
+        labels["quality"] = ["0.9"] * 100
+        cells.write_cells(folder / "labels.csv", list(labels), zip(*labels.values(), strict=True))
+    write_report(folder)
+    browser.open(folder / "report.html")
+    browser.choose("#threshold", "0.4")
+    if case == "no suspects":
+        assert "No label is suspect." in text(browser, "#suspects")
+        assert text(browser, "#show-changed") == "No verdict would change"
+    elif case == "no evidence":
+        assert "There is no evidence" in text(browser, "#threshold-section")
+        assert len(ids(browser)) > 10
+    else:
+        assert browser.evaluate('document.querySelectorAll(".dense tbody tr").length') == 80
+        assert "460 classes" in text(browser, "#noise")
+        browser.evaluate('document.querySelectorAll(".card")[7].focus()')
+        browser.choose('.card[data-place="7"] select', "499")
+        assert text(browser, '.card[data-place="7"] .state') == "relabelled: class 499"
 
 
 def test_earlier_decisions_are_shown_and_handed_on(browser: Browser, tmp_path: Path) -> None:

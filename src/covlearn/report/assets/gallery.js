@@ -108,10 +108,9 @@ function gallery(data, classes) {
     }, text);
     const other = el("select", { class: "relabel", tabindex: "-1", "aria-label": `another label for ${rows.id[row]}`,
       onchange: (event) => { if (event.target.value !== "") act(place, "relabel", Number(event.target.value)); } },
-    el("option", { value: "" }, "Relabel…"),
-    classes.length <= 300 || place === active ? classes.map((text, k) => el("option", { value: k }, short(text, 40))) : null);
+    el("option", { value: "" }, "Relabel…"));
     const made = el("li", { class: "card", tabindex: "-1", "data-row": row, "data-place": place,
-      onfocusin: () => activate(place, false) },
+      onfocusin: () => activate(place, false), onpointerenter: () => fill(other) },
     picture(row),
     el("p", { class: "pair" }, suggestion),
     el("p", { class: "facts" }, el("span", { class: `verdict ${rows.decision[row]}` }, rows.decision[row]),
@@ -137,6 +136,11 @@ function gallery(data, classes) {
     made.setAttribute("aria-label", `${rows.id[row]}: given ${name(rows.given[row])}, suggested ${name(rows.suggested[row])}, quality ${rows.quality[row].toFixed(2)}, ${text || "undecided"}`);
   }
 
+  // Of many classes, 48 lists would be heavy: each is filled when somebody comes near it.
+  function fill(other) {
+    if (other.options.length === 1) other.append(...classes.map((text, k) => el("option", { value: k }, short(text, 40))));
+  }
+
   // ---- deciding
 
   function act(place, action, label) {
@@ -146,7 +150,8 @@ function gallery(data, classes) {
     else decisions.decide(row, action, action === "accept" ? rows.suggested[row] : action === "reject" ? rows.given[row] : label);
     mark(list.querySelector(`[data-place="${place}"]`), row);
     say(`${rows.id[row]}: ${stateOf(row).text || "undecided"}. ${progressText()}`);
-    if (action !== "undo") activate(Math.min(place + 1, list.children.length - 1));
+    // Arrow keys choose in a list at once: a person goes on from there when the label is right.
+    if (action === "accept" || action === "reject") activate(place + 1);
   }
 
   function cards() {
@@ -164,6 +169,7 @@ function gallery(data, classes) {
       each.setAttribute("tabindex", now);
       each.querySelectorAll("button, select, summary").forEach((control) => control.setAttribute("tabindex", now));
     });
+    fill(all[active].querySelector("select"));
     if (focus) {
       all[active].focus({ preventScroll: true });
       all[active].scrollIntoView({ block: "nearest" });
@@ -171,7 +177,13 @@ function gallery(data, classes) {
   }
 
   function onKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("select")) {
+      if (event.key !== "Enter" && event.key !== "Escape") return;
+      activate(active + (event.key === "Enter" ? 1 : 0));
+      event.preventDefault();
+      return;
+    }
     const all = cards();
     const across = all.filter((each) => each.offsetTop === all[0].offsetTop).length || 1;
     const moves = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across, Home: -active, End: all.length };
@@ -294,7 +306,7 @@ function gallery(data, classes) {
     element: [
       el("div", { class: "deciding" }, el("div", { class: "progress" }, progress, progressLabel), save),
       el("p", { class: "quiet keys" }, "Keys, in the gallery: ", ...["arrows", "A", "R", "L", "U"].flatMap((key, n) =>
-        [el("kbd", {}, key), [" move, ", " accept the suggestion, ", " reject it, ", " choose another label, ", " undo."][n]])),
+        [el("kbd", {}, key), [" move, ", " accept the suggestion, ", " reject it, ", " choose another label (Enter goes on), ", " undo."][n]])),
       cells ? el("p", { class: "quiet keys" }, "Of each row the columns come first that speak most for the suggested label and against the given one, by the means of both classes.") : null,
       chips, controls, showing, list, el("div", { class: "paging" }, back, forth)],
     showOnly(rule) {
