@@ -113,7 +113,8 @@ class Browser:
             width=width, height=height, deviceScaleFactor=1, mobile=width < 600,
         )  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.send("Emulation.setEmulatedMedia", features=[scheme])
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}  # a click must not chase
+        self.send("Emulation.setEmulatedMedia", features=[scheme, still])
         self.loaded = False
         self.send("Page.navigate", url=page.resolve().as_uri())
         while not self.loaded:

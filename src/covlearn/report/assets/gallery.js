@@ -172,7 +172,7 @@ function gallery(data, classes) {
     fill(all[active].querySelector("select"));
     if (focus) {
       all[active].focus({ preventScroll: true });
-      all[active].scrollIntoView({ block: "nearest" });
+      all[active].scrollIntoView({ block: "nearest", behavior: "instant" });
     }
   }
 
