@@ -12,6 +12,7 @@ from typing import Any, Self
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PATIENCE = 60.0
+SHOWN = "[...document.querySelectorAll('.card')]"
 
 
 def find_chromium() -> str | None:
@@ -175,3 +176,15 @@ class Browser:
         """What the page looks like, as a PNG."""
         shot = self.send("Page.captureScreenshot", captureBeyondViewport=whole)
         file.write_bytes(base64.b64decode(shot["data"]))
+
+    def text(self, selector: str) -> str:
+        """The text of the first such element."""
+        found: str = self.evaluate(f"document.querySelector({json.dumps(selector)}).textContent")
+        return found
+
+    def ids(self) -> list[str]:
+        """The examples that the gallery shows, in order."""
+        found: list[str] = self.evaluate(
+            f"{SHOWN}.map(card => card.querySelector('.id').textContent)"
+        )
+        return found

@@ -11,6 +11,8 @@ from covlearn import cells, records
 from covlearn.fitted import COLUMNS, TRUSTED, FitResult
 from covlearn.verdicts import judge
 
+CLASSES = ["ash", "birch", "cedar", "=elm()"]
+
 
 def look_alike(
     folder: Path,
@@ -125,3 +127,11 @@ def data_of(page: Path) -> dict[str, object]:
     inside = text.split('<script type="application/json" id="data">', 1)[1].split("</script", 1)[0]
     value: dict[str, object] = json.loads(inside)
     return value
+
+
+def suspects(folder: Path) -> pd.DataFrame:
+    """The rows of the gallery, worst first."""
+    labels = pd.DataFrame(cells.read_cells(folder / "labels.csv"))
+    labels["quality"] = labels["quality"].astype(float)
+    labels["confidence"] = labels["confidence"].astype(float)
+    return labels[labels["quality"] < 0.5].sort_values("quality", kind="stable")

@@ -5,7 +5,7 @@ function heatMap(matrix, names, { columns, diverging = false }) {
   const size = matrix.classes.length;
   const others = matrix.values.flatMap((row, i) =>
     row.filter((value, j) => value !== null && (diverging || i !== j)).map(Math.abs));
-  const most = Math.max(...others, 1e-12);
+  const most = Math.max(...others, diverging ? 1e-12 : 0.05);  // what is rare everywhere stays pale
   const label = (k) => names[matrix.classes[k]];
   const digits = diverging ? 3 : 2;
   const cell = (value, i, j) => {
@@ -22,7 +22,7 @@ function heatMap(matrix, names, { columns, diverging = false }) {
   const made = el("table", { class: size <= 14 ? "heat" : "heat dense" },
     el("caption", { class: "unseen" }, caption),
     el("thead", {}, el("tr", {}, el("td", { class: "corner" }), matrix.classes.map((_, j) =>
-      el("th", { scope: "col", title: label(j) }, el("span", {}, short(label(j), 16)))))),
+      el("th", { scope: "col", title: label(j) }, el("span", {}, short(label(j), size <= 14 ? 16 : 24)))))),
     el("tbody", {}, matrix.values.map((row, i) => el("tr", {},
       el("th", { scope: "row", title: label(i) }, short(label(i), 20)),
       row.map((value, j) => cell(value, i, j))))));
