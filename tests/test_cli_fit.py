@@ -76,8 +76,8 @@ def test_wrong_labels_are_found(run: Path, table: Path) -> None:
 def test_the_folder_holds_plain_files(run: Path) -> None:
     assert sorted(os.listdir(run)) == [
         "config.json", "environment.json", "examples.parquet", "labels.csv", "metrics.jsonl",
-        "model.safetensors", "probs.npz", "recipe.json", "refinement.npz", "result.json",
-        "table.parquet",
+        "model.safetensors", "probs.npz", "recipe.json", "refinement.npz", "report.html",
+        "result.json", "table.parquet",
     ]  # fmt: skip
     with np.load(run / "refinement.npz") as file:
         np.testing.assert_allclose(file["transition"].sum(axis=1), 1, atol=1e-6)

@@ -6,6 +6,7 @@ labels.csv         one line an example: id, given, suggested, decision, quality,
 recipe.json        how inputs are made of a source, their means and deviations, and the classes
 examples.parquet   ids, and paths of images, for exports
 table.parquet      the source's own columns, where it is a table
+trusted.csv        labels that a person decided on and those they replace, where there are such
 probs.npz          what the verdicts were read off (N, K)
 refinement.npz     T̂ and the covariances (K, K)
 
@@ -56,6 +57,7 @@ RECIPE, EXAMPLES, TABLE, REFINEMENT = (
     "table.parquet",
     "refinement.npz",
 )
+TRUSTED = "trusted.csv"
 COLUMNS = ("id", "given", "suggested", "decision", "quality", "confidence", "reason")
 
 
@@ -95,12 +97,14 @@ class Prepared:
         num_classes = len(examples.classes)
         if num_classes < 2:
             raise ValueError(f"the source must have two classes at least, got {examples.classes}")
+        trusted = None if examples.trusted is None else examples.trusted.mask
         augmentation = still(examples.x.numpy())
         if augmentation is not None:
-            return cls(Split(examples.x, examples.y, num_classes, augmentation), None, augmentation)
+            split = Split(examples.x, examples.y, num_classes, augmentation, trusted)
+            return cls(split, None, augmentation)
         standardizer = Standardizer.of(examples.x.numpy())
         x = torch.from_numpy(standardizer(examples.x.numpy())).float()
-        return cls(Split(x, examples.y, num_classes), standardizer, None)
+        return cls(Split(x, examples.y, num_classes, trusted=trusted), standardizer, None)
 
 
 def fit_examples(
@@ -190,6 +194,7 @@ def configuration(
             "shape": list(input_shape(split)),
             "x": digest(split.x),
             "y": digest(split.y),
+            "trusted": None if split.trusted is None else digest(split.trusted),
         },
         "machine": plain(setup.machine) | {"device": torch.device(setup.machine.device).type},
     }
@@ -225,6 +230,11 @@ def write_files(
     _write_parquet(folder / EXAMPLES, pd.DataFrame({"id": examples.ids, "path": paths}))
     if examples.table is not None:
         _write_parquet(folder / TABLE, examples.table)
+    if examples.trusted is not None:
+        ids, given = examples.ids, [classes[number] for number in verdicts.given]
+        before = examples.trusted.before
+        kept = [(i, y, before[i]) for i, y in zip(ids, given, strict=True) if i in before]
+        cells.write_cells(folder / TRUSTED, ("id", "label", "before"), kept)
     idx = torch.arange(len(examples))
     records.write_bytes(folder / records.PROBS, probs_bytes(fit.logits, idx))
     statistics = io.BytesIO()

@@ -26,7 +26,7 @@ from covlearn.methods.base import view_of
 from covlearn.methods.crossfit import CrossFittedCAL
 from covlearn.methods.scaled import Choice, network, recommended
 from covlearn.run import LocalRun
-from covlearn.verdicts import DROP, KEEP, Verdicts, judge
+from covlearn.verdicts import DROP, KEEP, Verdicts, decided, judge
 
 Settings = Mapping[str, Any] | Sequence[str]
 
@@ -151,9 +151,10 @@ def fit_split(
         ).method
         assert isinstance(sieves, CrossFittedCAL)
         crossed = sieves.cross_fitted_logits(view_of(run))
+    judged = split.judged
     evidence = noise_evidence(
-        crossed,
-        split.y.cpu(),
+        crossed[judged],
+        split.y.cpu()[judged],
         surest=getattr(sieves, "surest", 0.25),
         tolerated=getattr(sieves, "tolerated", 0.02),
         significance=getattr(sieves, "significance", 0.01),
@@ -163,6 +164,8 @@ def fit_split(
     relearned = evidence.found and run.refined_by is not None
     logits = own_logits if relearned else crossed
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
+    if split.trusted is not None:
+        verdicts = decided(verdicts, split.trusted.numpy())
     return assembled(split, run, model, (logits, crossed, own_logits), verdicts, evidence)
 
 

@@ -43,6 +43,20 @@ class Refined:
         return self.label < 0
 
 
+def hold_fixed(refined: Refined, noisy: Tensor, trusted: Tensor | None) -> Refined:
+    """D̂ with the labels that a person decided on as they are.
+
+    >>> made = Refined(torch.tensor([1, -1]), torch.tensor([False, False]), torch.zeros(2))
+    >>> hold_fixed(made, torch.tensor([0, 0]), torch.tensor([True, False])).label.tolist()
+    [0, -1]
+    """
+    if trusted is None:
+        return refined
+    return Refined(
+        torch.where(trusted, noisy, refined.label), refined.keep | trusted, refined.score
+    )
+
+
 def adjusted_loss(probs: Array, noisy: Array, *, eps: float = 1e-8) -> Tensor:
     """s_n = ℓ_ỹ(x_n) − mean_k ℓ_k(x_n), with ℓ_k = −ln(p_k + ε).
 

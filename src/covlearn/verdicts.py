@@ -35,6 +35,7 @@ from covlearn.checks import Array, check_labels, check_scores
 KEEP, RELABEL, DROP, REVIEW = DECISIONS = ("keep", "relabel", "drop", "review")
 RELABEL_BELOW = 0.2
 REVIEW_BELOW, REVIEW_SHARE = 0.05, 0.01
+BY_A_PERSON = "decided by a person"
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,27 @@ def judge(
         reason=[
             reason(decision, names[label], share, names[other], other_share, quality, limit)
             for label, share, other, quality, other_share, decision in facts
+        ],
+    )
+
+
+def decided(verdicts: Verdicts, trusted: NDArray[np.bool_]) -> Verdicts:
+    """The verdicts with the labels that a person decided on kept, whatever the model says.
+
+    ``quality`` stays what the model says of them; ``confidence`` is that of the label kept.
+    """
+    # Odds of q/(1 − q) against the rival: what the model gives a label that it does not believe.
+    odds = verdicts.quality / np.maximum(1 - verdicts.quality, 1e-300)
+    own = np.where(verdicts.quality < 0.5, verdicts.confidence * odds, verdicts.confidence)
+    return Verdicts(
+        given=verdicts.given,
+        suggested=np.where(trusted, verdicts.given, verdicts.suggested),
+        decision=np.where(trusted, KEEP, verdicts.decision),
+        quality=verdicts.quality,
+        confidence=np.where(trusted, own, verdicts.confidence),
+        reason=[
+            BY_A_PERSON if fixed else text
+            for fixed, text in zip(trusted.tolist(), verdicts.reason, strict=True)
         ],
     )
 

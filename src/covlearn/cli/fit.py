@@ -21,8 +21,10 @@ example:
 
 No clean label, noise rate or validation set is needed. The run folder holds the model, result.json
 and labels.csv: of each example the label given, the one suggested, and what to do (keep, relabel,
-drop, or review: a person should look), with the reason. covlearn predict and covlearn clean go on
-from there.
+drop, or review: a person should look), with the reason. report.html shows all of it, and there a
+person can decide; --trusted takes the file of decisions that it makes (a CSV with the columns id
+and label), or Label Studio's JSON export. Those labels replace the given ones and are never
+changed. covlearn predict and covlearn clean go on from there.
 --set changes a field of the method (covlearn methods NAME lists them; those of the recommended cal
 are listed by covlearn methods covlearn.methods.crossfit:CrossFittedCAL), an option of the net
 (net.…) or how it is computed (machine.…), over the preset. Features of images are kept in
@@ -45,6 +47,7 @@ def add_parser(commands: Any) -> None:
     add("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
     add_columns(parser)
     add("--label", metavar="COLUMN", help="the column of labels")
+    add("--trusted", type=Path, metavar="FILE", help="labels that a person decided on; see below")
     add("--features", default="auto", help="of images: auto, none (pixels), or a network's name")
     add("--method", default="cal", help="a name of covlearn methods (default: cal)")
     add("--preset", default="recommended", help="recommended (default), paper or published")
@@ -73,10 +76,13 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
 def fit(args: argparse.Namespace) -> int:
     """Reads, trains, judges, records and sums up."""
     from covlearn.fitted import check_place, fit_examples  # noqa: PLC0415
+    from covlearn.inputs.trusted import read_trusted, with_trusted  # noqa: PLC0415
     from covlearn.job import make_method  # noqa: PLC0415
+    from covlearn.report import write_report  # noqa: PLC0415
 
     check_place(args.out)
     make_method(args.method)  # reading may take hours, and a wrong name is wrong now
+    decided = None if args.trusted is None else read_trusted(args.trusted)
     asked = {
         "path": str(Path(args.source).absolute()),
         "label": args.label,
@@ -86,6 +92,8 @@ def fit(args: argparse.Namespace) -> int:
         "on_bad": args.on_bad,
     }
     examples = read(args, cache=None if args.dry_run else args.out.absolute().parent / CACHE)
+    if decided is not None:
+        examples = with_trusted(examples, decided, args.trusted)
     if args.dry_run:
         print(plan_of(examples, args))
         return 0
@@ -103,6 +111,8 @@ def fit(args: argparse.Namespace) -> int:
             resume=args.resume,
             progress=progress,
         )
+    with step_bars() as show:
+        write_report(args.out, progress=lambda done, total, what: show(what, done, total))
     print(json.dumps(plain(result)) if args.json else summary(result, args.out))
     return 0
 
@@ -163,23 +173,13 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
 
 def summary(result: "FitResult", folder: Path) -> str:
     """The outcome for a reader who does not train networks."""
-    count = result.decisions
-    lines = [f"{result.examples:,} examples, {result.classes:,} classes."]
-    if result.evidence["found"]:
-        lines += [
-            f"About {result.noise_rate:.0%} of the labels look wrong.".replace("%", " %"),
-            f"{_labels(count['relabel'])} could be repaired, {count['drop']:,} should be dropped, "
-            f"{count['review']:,} should be looked at by a person.",
-        ]
-    else:
-        lines.append("No evidence that labels are wrong: none was changed.")
-        if count["review"]:
-            lines.append(f"{count['review']:,} stand out and should be looked at by a person.")
-    sentence = result.evidence["sentence"]
-    lines.append(f"Why: {sentence}.")
+    from covlearn.report.words import of_fit  # noqa: PLC0415
+
+    lines = of_fit(result)
     lines += skipped_lines(result.skipped)
     lines += [f"Note: {note}" for note in result.notes]
     lines += [
+        f"Look and decide: {folder / 'report.html'}",
         f"Every label with its reason: {folder / 'labels.csv'}",
         f"Next: covlearn clean {folder} --out DIR --as csv, or covlearn predict {folder} SOURCE",
     ]
@@ -193,7 +193,3 @@ def skipped_lines(skipped: list[dict[str, str]]) -> list[str]:
     first = "; ".join(f"{item['id']} ({item['reason']})" for item in skipped[:3])
     more = f"; and {len(skipped) - 3:,} more, in result.json" if len(skipped) > 3 else ""
     return [f"{len(skipped):,} left out: {first}{more}"]
-
-
-def _labels(count: int) -> str:
-    return "1 label" if count == 1 else f"{count:,} labels"

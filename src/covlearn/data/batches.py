@@ -49,6 +49,8 @@ class Split:
     y: Tensor
     num_classes: int
     augmentation: Augmentation | None = None
+    trusted: Tensor | None = None
+    """(N,) bool: labels that a person decided on, which no method may change; None: none."""
 
     def __post_init__(self) -> None:
         check_labels(self.y, num_classes=self.num_classes, length=len(self.x), name="y")
@@ -59,7 +61,15 @@ class Split:
 
     def subset(self, idx: Tensor) -> "Split":
         """The examples at the given positions, numbered anew from zero."""
-        return replace(self, x=self.x[idx], y=self.y[idx])
+        trusted = None if self.trusted is None else self.trusted[idx]
+        return replace(self, x=self.x[idx], y=self.y[idx], trusted=trusted)
+
+    @property
+    def judged(self) -> Tensor:
+        """(N,) bool: the labels that are asked about, those that are not trusted; else all."""
+        if self.trusted is None or bool(self.trusted.all()):
+            return torch.ones(len(self), dtype=torch.bool)
+        return ~self.trusted
 
 
 class Batches(Protocol):

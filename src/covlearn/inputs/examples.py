@@ -26,6 +26,16 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class Trusted:
+    """Labels that a person decided on."""
+
+    mask: Tensor
+    """(N,) bool: whose they are."""
+    before: dict[str, str]
+    """By id, the label that the source gives."""
+
+
+@dataclass(frozen=True)
 class Examples:
     """Examples of any source in one form.
 
@@ -51,6 +61,8 @@ class Examples:
     """JSON: how ``x`` was made, enough to make ``x`` of new data alike."""
     notes: list[str] = field(default_factory=list)
     """What was done with the data that its owner should know of, in sentences."""
+    trusted: Trusted | None = None
+    """Labels that a person decided on, where there are such; ``given`` and ``y`` have them."""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from covlearn import distributed
 from covlearn.config import nearest
 from covlearn.covariance import SecondOrder, Weighting, batch_mass, cal, with_covariance
-from covlearn.data import Batch
+from covlearn.data import Batch, Split
 from covlearn.engine import Objective, Outputs, Plan
 from covlearn.ledger import Ledger
 from covlearn.losses import (
@@ -33,6 +33,7 @@ from covlearn.sieve import (
     Refined,
     adjusted_loss,
     auto_threshold,
+    hold_fixed,
     quantile_threshold,
     refine_scores,
 )
@@ -144,6 +145,8 @@ class CAL:
         if not self.needs_refined:
             return self.fit_without(run)
         refined, sieve, posterior = self.build(run)
+        refined = hold_fixed(refined, run.split.y.cpu(), run.split.trusted)
+        posterior = held_posterior(posterior, run.split)
         if bool(refined.dropped.all()):
             raise ValueError("D̂ must keep some example, got none; move lower and upper together")
         reason = "sieve score above the threshold" if sieve is not None else "from a file"
@@ -355,6 +358,14 @@ def averaged_scores(ledger: Ledger, noisy: Tensor) -> tuple[Tensor, Tensor]:
         scores.append(adjusted_loss(probs, noisy[idx.cpu()].to(probs.device)).cpu())
         predictions.append(probs.argmax(dim=1).cpu())
     return torch.cat(scores), torch.cat(predictions)
+
+
+def held_posterior(posterior: Tensor | None, split: Split) -> Tensor | None:
+    """The posterior, sure of the labels that a person decided on."""
+    if posterior is None or split.trusted is None:
+        return posterior
+    sure = torch.eye(split.num_classes, dtype=posterior.dtype)[split.y.cpu()]
+    return torch.where(split.trusted.cpu().unsqueeze(1), sure, posterior)
 
 
 def averaged_probs(ledger: Ledger) -> Tensor:

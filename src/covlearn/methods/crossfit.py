@@ -18,7 +18,7 @@ from covlearn.methods.base import Run, noisy_prior, root_prior
 from covlearn.methods.cal import CAL
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
-from covlearn.sieve import adjusted_loss
+from covlearn.sieve import adjusted_loss, hold_fixed
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,10 @@ class CrossFittedCAL(CAL):
         logits = self.cross_fitted_logits(run)
         probs = logits.softmax(dim=1)
         score = adjusted_loss(probs, noisy)
+        judged = run.split.judged
         evidence = noise_evidence(
-            logits,
-            noisy,
+            logits[judged],
+            noisy[judged],
             surest=self.surest,
             tolerated=self.tolerated,
             significance=self.significance,
@@ -77,6 +78,7 @@ class CrossFittedCAL(CAL):
             run.train("ce", model, CrossEntropy(), plain_plan)
             return model
         refined = self.refine(run, score, logits.argmax(dim=1))
+        refined = hold_fixed(refined, noisy, run.split.trusted)
         if bool(refined.dropped.all()):
             raise ValueError("D̂ must keep some example, got none; move lower and upper together")
         run.keep_labels(refined.label, score, reason="score of a cross-fitted sieve", logits=logits)
@@ -121,7 +123,8 @@ class CrossFittedCAL(CAL):
                 sieve,
                 objective,
                 self.sieve_plan,
-                labels=torch.where(outside, -1, noisy).to(run.split.y.device),
+                # Labels of people are judged by no sieve, so that all of them may learn from these.
+                labels=torch.where(outside & run.split.judged, -1, noisy).to(run.split.y.device),
                 mixup=self.sieve_mixup,
                 balanced_batches=self.sieve_balanced_batches,
             )

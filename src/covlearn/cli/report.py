@@ -1,0 +1,59 @@
+"""``covlearn report``."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from covlearn.cli.progress import step_bars
+
+EXAMPLE = """\
+example:
+  covlearn report runs/flowers                      writes runs/flowers/report.html anew
+  covlearn report runs/first runs/second --out compared.html
+
+The page opens in any browser, without a network. Of a run of covlearn fit it shows the labels that
+look wrong; there a person accepts, rejects or relabels them and saves decisions.csv, which
+covlearn fit --trusted takes. Several runs, of fit or of train, give one page that compares them.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """The command and its options."""
+    parser = commands.add_parser(
+        "report",
+        help="write the page of a run, or one that compares several",
+        description="Writes what a run found as one HTML page that opens offline.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=report)
+    add = parser.add_argument
+    add("runs", metavar="RUN", type=Path, nargs="+", help="folders of covlearn fit or train")
+    # Not ``out``: that is the folder of a run that could be resumed.
+    add(
+        "--out",
+        dest="file",
+        type=Path,
+        metavar="FILE",
+        help="default: report.html in the run; comparison.html here for several",
+    )
+
+
+def report(args: argparse.Namespace) -> int:
+    """Writes the page and says where it is."""
+    from covlearn.report import write_comparison, write_report  # noqa: PLC0415
+    from covlearn.report.page import COMPARISON  # noqa: PLC0415
+
+    if args.file is not None and args.file.is_dir():
+        raise ValueError(f"{args.file} must be a file, but it is a folder; name a file in it")
+    if len(args.runs) > 1:
+        file = write_comparison(args.runs, args.file or Path(COMPARISON))
+    else:
+        with step_bars() as show:
+            file = write_report(
+                args.runs[0],
+                args.file,
+                progress=lambda done, total, what: show(what, done, total),
+            )
+    print(f"{file} ({file.stat().st_size / 1e6:.1f} MB); open it in a browser")
+    return 0

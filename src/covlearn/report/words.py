@@ -1,0 +1,65 @@
+"""What came out of a run, in sentences for a reader who does not train networks."""
+
+from typing import TYPE_CHECKING
+
+from covlearn.records import Result
+
+if TYPE_CHECKING:
+    from covlearn.fitted import FitResult
+
+
+def of_fit(result: "FitResult") -> list[str]:
+    """The outcome of ``covlearn fit``."""
+    count = result.decisions
+    lines = [f"{result.examples:,} examples, {result.classes:,} classes."]
+    if result.evidence["found"]:
+        lines += [
+            f"About {percent(result.noise_rate, 0)} of the labels look wrong.",
+            f"{labels(count['relabel'])} could be repaired, {count['drop']:,} should be dropped, "
+            f"{count['review']:,} should be looked at by a person.",
+        ]
+    else:
+        lines.append("No evidence that labels are wrong: none was changed.")
+        if count["review"]:
+            lines.append(f"{count['review']:,} stand out and should be looked at by a person.")
+    return [*lines, f"Why: {result.evidence['sentence']}."]
+
+
+def of_train(result: Result | None, noise_rate: float | None) -> list[str]:
+    """The outcome of ``covlearn train``."""
+    if result is None:
+        return ["The run is not finished: this is what it has written so far."]
+    lines = [
+        f"The network that {result.method} returned is right on "
+        f"{percent(result.returned.value, 1)} of the test examples."
+    ]
+    if noise_rate is not None:
+        lines.append(f"{percent(noise_rate, 1)} of the training labels are wrong.")
+    if result.memorisation is not None:
+        lines.append(
+            f"It learned {percent(result.memorisation, 1)} of the wrong labels by heart, as of the "
+            "last epoch."
+        )
+    if result.labels is not None:
+        quality = result.labels["quality"]
+        lines.append(f"{percent(result.labels['changed'], 1)} of the labels were changed.")
+        if quality is not None:
+            lines.append(
+                f"Of the labels called wrong {percent(quality['precision'], 1)} are wrong, and of "
+                f"those that are wrong {percent(quality['recall'], 1)} were found."
+            )
+    return lines
+
+
+def labels(count: int) -> str:
+    """``1 label``, ``2 labels``."""
+    return "1 label" if count == 1 else f"{count:,} labels"
+
+
+def percent(share: float | None, digits: int) -> str:
+    """A share in per cent, with a space before the sign.
+
+    >>> percent(0.1234, 1)
+    '12.3 %'
+    """
+    return "unknown" if share is None else f"{100 * share:.{digits}f} %"
