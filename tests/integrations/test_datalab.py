@@ -1,5 +1,6 @@
 """A run's probabilities and features reach Datalab in its order, and its issues come back as D̂."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_a_lab_without_label_issues_is_refused() -> None:
 
 def test_data_that_is_gone_or_another_is_refused(wine: Case, tmp_path: Path) -> None:
     moved = wine.fitted.config | {"source": {"path": str(tmp_path / "gone.csv")}}
-    fitted = type(wine.fitted)(**(vars_of(wine) | {"config": moved}))
+    fitted = replace(wine.fitted, config=moved)
     with pytest.raises(ValueError, match=r"gone\.csv is not there; pass source="):
         to_datalab(fitted)
     other = tmp_path / "other.csv"
@@ -76,8 +77,3 @@ def test_data_that_is_gone_or_another_is_refused(wine: Case, tmp_path: Path) -> 
     assert other.read_text() != wine.source.read_text()
     with pytest.raises(ValueError, match="178 that differ"):
         to_datalab(fitted, source=other)
-
-
-def vars_of(case: Case) -> dict[str, object]:
-    """The fields of a run, without what was computed from them."""
-    return {name: getattr(case.fitted, name) for name in type(case.fitted).__dataclass_fields__}

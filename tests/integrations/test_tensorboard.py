@@ -22,8 +22,8 @@ def curves(folder: Path) -> dict[str, dict[int, float]]:
     }
 
 
-def expected(run: Path) -> dict[str, dict[int, float]]:
-    found: dict[str, dict[int, float]] = {}
+def expected(run: Path) -> dict[str, dict[int, Any]]:
+    found: dict[str, dict[int, Any]] = {}
     for line in records.read_metrics(run):
         for name, value in line.items():
             if name not in ("stage", "epoch") and value is not None:

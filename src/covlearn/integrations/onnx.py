@@ -1,8 +1,11 @@
 """A run's network as one ONNX file: raw inputs in, probabilities out.
 
-What is done to inputs before the network sees them is in the graph: features are standardised,
-images normalised and, where the run has ImageNet-pretrained features, turned into those. The file
-says what its classes are (``classes``, JSON) and how inputs are made of a source (``recipe``).
+What is done to inputs before the network sees them is in the graph: numbers are standardised,
+images normalised and, where the run has ImageNet-pretrained features, turned into those. What is
+not numbers in a table is the caller's to bring into them: a date is days since 1970, a category a
+column of 0 or 1 for each of its values. The file says in its metadata what the columns of ``x`` and
+the classes are (``columns`` and ``classes``, JSON), and how a run made inputs of its source
+(``recipe``).
 """
 
 import contextlib
@@ -22,6 +25,7 @@ from torch import Tensor, nn
 from covlearn import records
 from covlearn.fitted import Fitted, load
 from covlearn.inputs.extractors import make_extractor
+from covlearn.inputs.tables import feature_names
 from covlearn.integrations.extras import library
 from covlearn.preparation import Standardizer
 
@@ -47,7 +51,7 @@ class Pixels(nn.Module):
 
 
 class Standardized(nn.Module):
-    """Columns of mean zero and deviation one, by float64 as in training."""
+    """Columns of mean zero and deviation one, in float64 as in training; a missing one is zero."""
 
     def __init__(self, how: Standardizer) -> None:
         super().__init__()
@@ -59,7 +63,8 @@ class Standardized(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, D)."""
-        return ((x.flatten(1).double() - self.mean) / self.scale).float()
+        values = (x.flatten(1).double() - self.mean) / self.scale
+        return torch.where(values.isnan(), 0.0, values).float()
 
 
 class Probabilities(nn.Module):
@@ -73,10 +78,10 @@ class Probabilities(nn.Module):
 def to_onnx(run: Fitted | str | os.PathLike[str], path: str | os.PathLike[str]) -> float:
     """Writes the network of a run of ``covlearn fit``, once onnxruntime agrees with it.
 
-    The input ``x`` is float32 features (N, D), or uint8 images (N, H, W, 3), cut as the recipe
-    says; the outputs are ``probabilities`` and ``logits``, both (N, K). Returned is the largest
-    difference between onnxruntime and PyTorch on inputs drawn at random; one above 1e-4 is an
-    error, and nothing is written.
+    The input ``x`` is float64 numbers (N, D) as they are in the source, NaN where a table has none,
+    or uint8 images (N, H, W, C) of the recipe's size; the outputs are ``probabilities`` and
+    ``logits``, both (N, K). Returned is the largest difference between onnxruntime and PyTorch on
+    inputs drawn at random; one above 1e-4 is an error, and nothing is written.
     """
     onnx, runtime, _ = (
         library(name, extra="onnx", wanted="to_onnx")
@@ -86,6 +91,7 @@ def to_onnx(run: Fitted | str | os.PathLike[str], path: str | os.PathLike[str]) 
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{path} must be a file, but it is a folder; name a file in it")
+    columns = feature_names(fitted.recipe) if fitted.recipe["kind"] == "table" else None
     graph = whole_graph(fitted)
     batches = [random_inputs(fitted, count) for count in CHECKED]
     with _quiet():
@@ -103,6 +109,7 @@ def to_onnx(run: Fitted | str | os.PathLike[str], path: str | os.PathLike[str]) 
     onnx.helper.set_model_props(
         proto,
         {
+            "columns": json.dumps(columns, ensure_ascii=False),
             "classes": json.dumps(fitted.classes, ensure_ascii=False),
             "recipe": json.dumps(fitted.recipe, ensure_ascii=False),
             "covlearn": str(fitted.config["covlearn"]),
@@ -159,9 +166,32 @@ def whole_graph(fitted: Fitted) -> nn.Module:
         parts += [Pixels(extractor.mean, extractor.std), extractor.net.cpu(), nn.Flatten()]
     if fitted.augmentation is not None:
         parts.append(Pixels(fitted.augmentation.mean, fitted.augmentation.std))
+    if (how := source_scaling(fitted.recipe)) is not None:
+        parts.append(Standardized(how))
     if fitted.standardizer is not None:
         parts.append(Standardized(fitted.standardizer))
     return nn.Sequential(*parts, fitted.model, Probabilities()).eval()
+
+
+def source_scaling(recipe: dict[str, Any]) -> Standardizer | None:
+    """How a recipe scales the numbers of a source; None for images, which it leaves as they are."""
+    if recipe["kind"] == "features":
+        return Standardizer(np.array(recipe["mean"]), np.array(recipe["std"]))
+    if recipe["kind"] != "table":
+        return None
+    mean: list[float] = []
+    scale: list[float] = []
+    for column in recipe["columns"]:
+        if column["kind"] == "category":
+            as_they_are = len(column["categories"]) + column["other"]
+        else:
+            as_they_are = 0
+            mean += np.atleast_1d(column["mean"]).tolist()
+            scale += np.atleast_1d(column["std"]).tolist()
+        as_they_are += column["missing"]
+        mean += [0.0] * as_they_are
+        scale += [1.0] * as_they_are
+    return Standardizer(np.array(mean), np.array(scale))
 
 
 def random_inputs(fitted: Fitted, count: int) -> Tensor:
@@ -177,7 +207,7 @@ def random_inputs(fitted: Fitted, count: int) -> Tensor:
             shape = (height, width, channels)
         pixels: NDArray[np.uint8] = draw.integers(0, 256, (count, *shape), dtype=np.uint8)
         return torch.from_numpy(pixels)
-    how = fitted.standardizer
+    how = source_scaling(fitted.recipe)
     assert how is not None
-    rows = how.mean + how.scale * draw.standard_normal((count, len(how.mean)))
-    return torch.from_numpy(rows.astype(np.float32))
+    rows: NDArray[np.float64] = how.mean + how.scale * draw.standard_normal((count, len(how.mean)))
+    return torch.from_numpy(rows)
