@@ -16,7 +16,7 @@ from examples.notebooks.run import FOLDER, NOTEBOOKS, execute  # noqa: E402
 SOURCES = FOLDER.parents[1] / "src"
 # What each must still show at its end; a good deal below what it showed when it was written.
 SHOWN = {
-    "images": "assert precision > 0.8 and recall > 0.8 and share_repaired > 0.7",
+    "images": "assert precision > 0.7 and recall > 0.8 and share_repaired > 0.6",
     "table": (
         "assert precision > 0.7 and recall > 0.7\n"
         "assert accuracy['covlearn'] > accuracy['decision tree'] + 0.05\n"
