@@ -41,6 +41,18 @@ def test_cal_beats_cross_entropy(name: str) -> None:
     assert sum(gains) / len(gains) > LEAST_GAIN, accuracy
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")
+def test_what_comes_after_a_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for library in ("cleanlab", "onnxruntime", "onnxscript", "tensorboard"):
+        pytest.importorskip(library)
+    example = importlib.import_module("examples.after_a_fit")
+    assert example.run(tmp_path) < 1e-5
+    printed = capsys.readouterr().out
+    assert "near_duplicate" in printed
+    assert "(178, 3) probabilities" in printed
+    assert list((tmp_path / "board").glob("events.out.tfevents.*"))
+
+
 def test_two_processes_share_the_work_of_accelerate() -> None:
     pytest.importorskip("accelerate")
     code = """
