@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: test demo lint types figures clean
+.PHONY: test demo lint types figures notebooks clean
 
 test: lint types
 	$(BIN)/pytest
@@ -20,6 +20,9 @@ types: $(INSTALLED)
 
 figures: $(INSTALLED)
 	$(BIN)/python docs/draw_theory.py
+
+notebooks: $(INSTALLED)
+	$(BIN)/python -m examples.notebooks.run
 
 # Installed once, and again only when what is to be installed has changed.
 $(INSTALLED): pyproject.toml constraints.txt

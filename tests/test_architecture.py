@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "covlearn"
 
 # A module may import those of lower floors, and on its own floor only those named before it.
 FLOORS = [
-    ["checks", "config", "records", "kernels"],
+    ["checks", "config", "records", "records_frame", "kernels"],
     ["losses", "noise", "transition", "sieve", "covariance", "reweight", "theory"],
     ["evidence", "verdicts", "preparation", "cells"],
     ["schedules", "metrics"],
@@ -31,7 +31,7 @@ FLOORS = [
     ],
     ["methods"],
     ["evaluation", "stages", "run", "testing"],  # clean labels: out of a method's reach
-    ["job", "fitting", "estimator", "fitted", "exports", "report", "bench"],
+    ["job", "fitting", "estimator", "fitted", "exports", "report", "bench", "integrations"],
     ["cli", "__main__", "demo"],
 ]
 ORDER = [name for floor in FLOORS for name in floor]

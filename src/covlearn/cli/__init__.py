@@ -14,9 +14,21 @@ from typing import NoReturn
 
 import covlearn
 from covlearn import records
-from covlearn.cli import bench, clean, data, doctor, fit, methods, noise, predict, report, train
+from covlearn.cli import (
+    bench,
+    clean,
+    data,
+    doctor,
+    export,
+    fit,
+    methods,
+    noise,
+    predict,
+    report,
+    train,
+)
 
-COMMANDS = (fit, report, predict, clean, doctor, train, methods, data, noise, bench)
+COMMANDS = (fit, report, predict, clean, export, doctor, train, methods, data, noise, bench)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,5 +2,15 @@
 
 from covlearn.data.augment import Augmentation
 from covlearn.data.batches import Batch, Batches, Loaded, Mix, Resident, Split
+from covlearn.data.indexed import IndexedDataset
 
-__all__ = ["Augmentation", "Batch", "Batches", "Loaded", "Mix", "Resident", "Split"]
+__all__ = [
+    "Augmentation",
+    "Batch",
+    "Batches",
+    "IndexedDataset",
+    "Loaded",
+    "Mix",
+    "Resident",
+    "Split",
+]

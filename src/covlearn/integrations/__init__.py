@@ -1,0 +1,1 @@
+"""Where covlearn meets other libraries. Each module names the extra that brings its library."""
