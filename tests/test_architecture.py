@@ -30,7 +30,7 @@ FLOORS = [
     ],
     ["methods"],
     ["evaluation", "stages", "run", "testing"],  # clean labels: out of a method's reach
-    ["job", "fitting", "estimator", "fitted", "exports", "bench"],
+    ["job", "fitting", "estimator", "fitted", "diagnose", "exports", "bench"],
     ["cli", "__main__", "demo"],
 ]
 ORDER = [name for floor in FLOORS for name in floor]

@@ -14,9 +14,9 @@ from typing import NoReturn
 
 import covlearn
 from covlearn import records
-from covlearn.cli import bench, clean, data, doctor, fit, methods, noise, predict, train
+from covlearn.cli import bench, clean, data, diagnose, doctor, fit, methods, noise, predict, train
 
-COMMANDS = (fit, predict, clean, doctor, train, methods, data, noise, bench)
+COMMANDS = (fit, predict, clean, diagnose, doctor, train, methods, data, noise, bench)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
