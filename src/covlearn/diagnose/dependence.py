@@ -25,9 +25,7 @@ MOST = 3000  # examples: the kernel has as many rows and columns
 STRENGTHS = tuple(10.0**power for power in range(-2, 4))  # of the ridge
 SURE = 0.5  # the least lead of the predicted class over the next, of scores that sum to about one
 FEWEST = 8  # sure examples of a class that is tested
-# Noise that was drawn with the same seed must not come again among the draws: a draw that repeats
-# the observed flips is no draw of the null.
-STREAM = 2021
+STREAM = 2021  # of random numbers that no noise generator draws from
 ENTRIES = 4_000_000  # scores of bootstrap draws that are held at a time
 
 
@@ -133,14 +131,12 @@ def instance_dependence_test(
     0.05
     """
     check_draws(draws)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be an integer of 0 at least, got {seed!r}")
-    rng = np.random.default_rng([seed, STREAM])
+    rng = generator(seed)
     x = as_tensor(features)
     labels = check_labels(given, num_classes=num_classes, length=len(x), name="given").numpy()
-    chosen = np.arange(len(x))
-    if len(x) > MOST:
-        chosen = np.sort(rng.permutation(len(x))[:MOST])
+    chosen = at_most(len(x), seed)
+    if progress is not None:
+        progress(0, draws)
     if smoother is None:
         smoother = Smoother(x[chosen])
     if len(smoother) != len(chosen):
@@ -188,6 +184,24 @@ def instance_dependence_test(
         chosen=chosen,
         seed=seed,
     )
+
+
+def at_most(num_examples: int, seed: int) -> Labels:
+    """Positions of all examples, or of 3,000 at random, in order."""
+    if num_examples <= MOST:
+        return np.arange(num_examples)
+    return np.sort(generator(seed).permutation(num_examples)[:MOST])
+
+
+def generator(seed: int) -> np.random.Generator:
+    """Random numbers of the test.
+
+    Noise that was drawn with the same seed must not come again among the draws: one that repeats
+    the observed flips is no draw of the null.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be an integer of 0 at least, got {seed!r}")
+    return np.random.default_rng([seed, STREAM])
 
 
 def sieve(smoother: Smoother, noisy_BN: Labels, ridge: float, num_classes: int) -> Floats:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from covlearn import records
 from covlearn.config import plain
 from covlearn.data import Resident, Split
+from covlearn.data.augment import Augmentation
 from covlearn.diagnose.advice import LEVEL, Advice, advise
-from covlearn.diagnose.dependence import MOST, Finding, Progress, instance_dependence_test
+from covlearn.diagnose.dependence import Finding, Progress, at_most, instance_dependence_test
 from covlearn.engine import Machine, predict
 from covlearn.estimator import NoisyLabelClassifier
 from covlearn.evaluation import EVALUATION_BATCH, digest
@@ -30,9 +31,13 @@ Reading = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Features:
-    """What the test looks at, one row an example, and what that is in words."""
+    """What the test looks at, and what that is in words.
+
+    Of many examples only those at ``rows`` have a row: the network's features of all may take long.
+    """
 
     values: NDArray[Any]
+    rows: NDArray[np.int64]
     what: str
 
 
@@ -88,7 +93,7 @@ def diagnose_run(
     known = {field.name for field in fields(Evidence)}
     evidence = {name: value for name, value in fitted.result.evidence.items() if name in known}
     return diagnosis(
-        features_of_run(fitted, labels["given"], reading),
+        features_of_run(fitted, at_most(len(labels["given"]), seed), reading),
         labels["given"],
         suggested=labels["suggested"],
         decision=np.array(fitted.labels["decision"]),
@@ -120,21 +125,17 @@ def diagnose_classifier(
             f"X must be what the classifier was fitted to, {len(issues)} examples, got {len(X)}"
         )
     inputs = model._inputs(X, reset=False)
+    rows = at_most(len(inputs), seed)
     given, suggested = (
         np.searchsorted(model.classes_, issues[name].to_numpy()) for name in ("given", "suggested")
     )
     if model.standardizer_ is not None:
-        features = Features(model.standardizer_(inputs), columns(inputs.shape[1]))
+        values = model.standardizer_(inputs)[rows]
+        features = Features(values, rows, columns(values.shape[1]))
     else:
-        split = Split(
-            torch.from_numpy(inputs),
-            torch.from_numpy(given),
-            len(model.classes_),
-            model.augmentation_,
-        )
-        features = features_of_images(
-            split, model.model_, cross_fitted=model.method == "cal" and model.evidence_.found
-        )
+        crossed = model.method == "cal" and model.preset == "recommended" and model.evidence_.found
+        images = Images(torch.from_numpy(inputs[rows]), model.augmentation_, len(model.classes_))
+        features = features_of_images(images, rows, model.model_, cross_fitted=crossed)
     return diagnosis(
         features,
         given,
@@ -170,13 +171,13 @@ def diagnosis(
     num_classes = len(classes)
     finding = instance_dependence_test(
         features.values,
-        given,
+        given[features.rows],
         num_classes=num_classes,
         draws=draws,
         seed=seed,
         progress=progress,
     )
-    agreement = float((suggested[finding.chosen] == finding.refined).mean())
+    agreement = float((suggested[features.rows] == finding.refined).mean())
     refined = np.where(decision == RELABEL, suggested, given)
     size_K = np.bincount(refined[decision != DROP], minlength=num_classes)
     return Diagnosis(
@@ -201,7 +202,7 @@ def cautions(
         said.append("there is no evidence of wrong labels: what is tested may be border cases")
     if len(classes) == 2:
         said.append("with two classes a flip has one place to go: only its rate can depend on x")
-    if num_examples > MOST:
+    if finding.examples < num_examples:
         said.append(f"{finding.examples:,} of {num_examples:,} examples were drawn for the test")
     untested = [
         name for name, value in zip(classes, finding.by_class, strict=True) if value is None
@@ -220,7 +221,7 @@ def cautions(
 
 
 def features_of_run(
-    fitted: Fitted, given: NDArray[np.int64], reading: Reading | None = None
+    fitted: Fitted, rows: NDArray[np.int64], reading: Reading | None = None
 ) -> Features:
     """The inputs of a run, read again and checked to be the same; of images see below."""
     source = fitted.config["source"]
@@ -239,43 +240,56 @@ def features_of_run(
         progress=reading,
     )
     place = {name: position for position, name in enumerate(examples.ids)}
-    rows = [place.get(name, -1) for name in fitted.labels["id"]]
-    x = examples.x[torch.tensor(rows).clamp(min=0)]
+    found = [place.get(name, -1) for name in fitted.labels["id"]]
+    x = examples.x[torch.tensor(found).clamp(min=0)]
     if fitted.standardizer is not None:
         x = torch.from_numpy(fitted.standardizer(x.numpy())).float()
-    if min(rows) < 0 or digest(x) != fitted.config["data"]["x"]:
+    if min(found) < 0 or digest(x) != fitted.config["data"]["x"]:
         raise ValueError(
             f"{path} has changed since {fitted.folder} was fitted to it; fit again, or bring the "
             "old data back"
         )
+    x = x[torch.from_numpy(rows)]
     if fitted.standardizer is not None:
         extractor = fitted.recipe.get("extractor")
         network = None if extractor is None else extractor["name"]
-        return Features(x.numpy(), columns(x.shape[1], network))
-    split = Split(x, torch.from_numpy(given), len(fitted.classes), fitted.augmentation)
-    facts, found = fitted.result.facts, fitted.result.evidence["found"]
-    crossed = facts.get("refined_from") == "cross-fitted sieves" and found
-    return features_of_images(split, fitted.model, cross_fitted=crossed)
+        return Features(x.numpy(), rows, columns(x.shape[1], network))
+    facts, evidence = fitted.result.facts, fitted.result.evidence
+    crossed = facts.get("refined_from") == "cross-fitted sieves" and evidence["found"]
+    if reading is not None:
+        reading(0, 1, "features of the network")
+    images = Images(x, fitted.augmentation, len(fitted.classes))
+    return features_of_images(images, rows, fitted.model, cross_fitted=crossed)
 
 
-def features_of_images(split: Split, model: nn.Module, *, cross_fitted: bool) -> Features:
+@dataclass(frozen=True)
+class Images:
+    """uint8 images (N, H, W, C), and how they are made ready for a network."""
+
+    x: Tensor
+    augmentation: Augmentation | None
+    num_classes: int
+
+
+def features_of_images(
+    images: Images, rows: NDArray[np.int64], model: nn.Module, *, cross_fitted: bool
+) -> Features:
     """What the returned network makes of images, if it knows labels through other examples only.
 
     A network that was trained on the given labels may know them by heart, and its features with
     it: flips would then seem to depend on them. There the pixels must do.
     """
     if cross_fitted and hasattr(model, "features"):
+        unlabelled = torch.zeros(len(images.x), dtype=torch.int64)
+        split = Split(images.x, unlabelled, images.num_classes, images.augmentation)
         data = Resident(split, batch_size=EVALUATION_BATCH, shuffle=False)
         hidden = predict(model, data, Machine(device="cpu"), features=True)[1]
-        assert isinstance(hidden, Tensor)
-        return Features(
-            hidden.numpy(), f"{hidden.shape[1]} penultimate features of the run's network"
-        )
-    pixels = split.x.flatten(1).float().numpy()
-    return Features(
-        pixels,
-        f"{pixels.shape[1]} pixel values (the run's network was trained on the given labels)",
-    )
+        assert hidden is not None
+        what = f"{hidden.shape[1]} penultimate features of the run's network"
+        return Features(hidden.numpy(), rows, what)
+    pixels = images.x.flatten(1).float().numpy()
+    what = f"{pixels.shape[1]} pixel values (the run's network was trained on the given labels)"
+    return Features(pixels, rows, what)
 
 
 def read_statistics(folder: Path) -> dict[str, NDArray[Any]]:
