@@ -6,7 +6,8 @@ False alarms: noise by class (symmetric, pair, and a random T whose rows have ra
 three data sets of scikit-learn and two synthetic ones, one of whose classes overlap. Power: every
 instance-dependent generator of covlearn.noise. Each draw has its own noise; p ≤ 0.05 is an alarm.
 The clean labels that come with a data set are taken for the truth. A cell that is in the file
-already is not run again.
+already is not run again. At the end the cell with most false alarms is measured once more, with new
+draws: of many cells the worst is partly so by luck.
 """
 
 import argparse
@@ -47,8 +48,11 @@ DRAWS = {
     "breast_cancer": (50, 20),
     "digits": (8, 5),
     "clouds": (30, 15),
-    "overlapping": (20, 0),
+    "overlapping": (10, 0),
 }
+
+
+AGAIN = 200  # draws of the worst cell, when it is measured once more
 
 
 def clouds(spread: float) -> tuple[Floats, Labels]:
@@ -124,7 +128,7 @@ def measure(cell: dict[str, Any], x: Floats, y: Labels, smoother: Smoother) -> d
     """The alarms of one cell."""
     num_classes = int(y.max()) + 1
     # Seeds of their own: with the same ones, a cell would flip the examples that another flips.
-    name = "{data} {noise} {rate}".format(**cell)
+    name = "{data} {noise} {rate}".format(**cell) + (" again" if cell["draws"] == AGAIN else "")
     seeds = [zlib.crc32(f"{name} {draw}".encode()) for draw in range(cell["draws"])]
     found: list[Finding] = [
         instance_dependence_test(
@@ -203,6 +207,11 @@ def main() -> None:
     rows = [row for row in rows if {key: row[key] for key in keys} in wanted]
     done = [{key: row[key] for key in keys} for row in rows]
     waiting = [cell for cell in wanted if cell not in done]
+    content: dict[str, Any] = {
+        "bootstrap_draws": BOOTSTRAP,
+        "level": LEVEL,
+        "environment": environment(Machine(device="cpu")),
+    }
     smoothers: dict[str, Smoother] = {}
     with Progress() as bars:
         task = bars.add_task("cells", total=len(waiting))
@@ -211,17 +220,19 @@ def main() -> None:
             if cell["data"] not in smoothers:
                 smoothers = {cell["data"]: Smoother(x)}
             rows.append(measure(cell, x, y, smoothers[cell["data"]]))
-            # After each cell: a run that is cut off leaves what it has.
-            content = {
-                "bootstrap_draws": BOOTSTRAP,
-                "level": LEVEL,
-                "environment": environment(Machine(device="cpu")),
-                "summary": summary(rows),
-                "cells": rows,
-            }
-            out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            write(out, content | {"summary": summary(rows), "cells": rows})
             bars.advance(task)
+    worst = summary(rows)["worst cell"]
+    x, y = load(worst["data"])
+    again = {key: worst[key] for key in keys} | {"draws": AGAIN}
+    content["worst cell again"] = measure(again, x, y, Smoother(x))
+    write(out, content | {"summary": summary(rows), "cells": rows})
     print(json.dumps(summary(rows), indent=1, ensure_ascii=False))
+
+
+def write(out: Path, content: dict[str, Any]) -> None:
+    """After each cell: a run that is cut off leaves what it has."""
+    out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

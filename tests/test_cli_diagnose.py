@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +164,19 @@ def test_images_are_diagnosed_by_what_the_network_makes_of_them(
     assert "Note: with two classes a flip has one place to go" in text
     shutil.rmtree(tmp_path / "images")
     assert "is missing, which" in refused(capsys, str(out))
+
+
+def test_of_many_classes_the_largest_covariances_are_shown(run: Path) -> None:
+    found = diagnose_run(load(run), draws=19)
+    table = np.full((12, 12), 0.001)
+    table[3, 7], table[5] = -0.5, np.nan  # no refined label is 5
+    many = replace(found, classes=[f"class {i}" for i in range(12)], covariance=table.tolist())
+    head, first, *others = cli.diagnose.table(many)
+    assert "the 10 largest of 12×12" in head
+    assert first == "  -0.5000  ŷ = class 3, j = class 7"
+    assert len(others) == 9
+    assert not any("nan" in line for line in others)
+    assert all(value is None for value in many.json()["covariance"][5])
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
