@@ -273,8 +273,9 @@ def test_cautions_say_what_the_test_cannot() -> None:
     said = " ".join(runs.cautions(FOUND, unseen, 0.5, 5000, ["a", "b", "c"]))
     for part in ("no evidence of wrong labels", "90 of 5,000", "'c' first", "50%"):
         assert part in said
-    two = replace(FOUND, by_class=[0.1, 0.2])
-    assert runs.cautions(two, SEEN, 0.95, 90, ["a", "b"]) == [
+    assert "90 examples are few" in said
+    two = replace(FOUND, by_class=[0.1, 0.2], examples=200)
+    assert runs.cautions(two, SEEN, 0.95, 200, ["a", "b"]) == [
         "with two classes a flip has one place to go: only its rate can depend on x"
     ]
 

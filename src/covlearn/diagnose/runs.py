@@ -26,6 +26,7 @@ from covlearn.verdicts import DROP, RELABEL
 
 DIAGNOSIS = "diagnosis.json"
 AGREES = 0.9  # below, the quick sieve of the test and the run's own see different classes
+FEW = 200  # examples below which benchmarks/diagnose_power.py has little power
 Reading = Callable[[int, int, str], None]
 
 
@@ -202,6 +203,11 @@ def cautions(
         said.append("there is no evidence of wrong labels: what is tested may be border cases")
     if len(classes) == 2:
         said.append("with two classes a flip has one place to go: only its rate can depend on x")
+    if finding.examples < FEW:
+        said.append(
+            f"{finding.examples} examples are few: what depends on x is seldom found in fewer than "
+            f"{FEW}, and a p-value above {LEVEL} says little"
+        )
     if finding.examples < num_examples:
         said.append(f"{finding.examples:,} of {num_examples:,} examples were drawn for the test")
     untested = [
