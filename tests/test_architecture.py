@@ -31,7 +31,8 @@ FLOORS = [
     ],
     ["methods"],
     ["evaluation", "stages", "run", "testing"],  # clean labels: out of a method's reach
-    ["job", "fitting", "estimator", "fitted", "exports", "report", "bench", "integrations"],
+    ["job", "fitting", "estimator", "fitted", "diagnose", "exports", "report", "bench"],
+    ["integrations"],
     ["cli", "__main__", "demo"],
 ]
 ORDER = [name for floor in FLOORS for name in floor]

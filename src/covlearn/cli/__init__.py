@@ -18,6 +18,7 @@ from covlearn.cli import (
     bench,
     clean,
     data,
+    diagnose,
     doctor,
     export,
     fit,
@@ -28,7 +29,10 @@ from covlearn.cli import (
     train,
 )
 
-COMMANDS = (fit, report, predict, clean, export, doctor, train, methods, data, noise, bench)
+COMMANDS = (
+    *(fit, report, predict, clean, diagnose, export, doctor),
+    *(train, methods, data, noise, bench),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
