@@ -1,0 +1,2 @@
+def write_page(rows, env, out):
+    pass
