@@ -159,8 +159,8 @@ def fit_split(
         tolerated=getattr(sieves, "tolerated", 0.02),
         significance=getattr(sieves, "significance", 0.01),
     )
-    # A network trained on cross-fitted D̂ knows the label of an example by heart only where that
-    # was sure, and finds more wrong labels than the sieves it learned from (benchmarks/detection.py).
+    # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came from
+    # (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
     relearned = evidence.contradictory and run.refined_by is not None
     transition = surest_transition(crossed, split.y.cpu(), surest=getattr(sieves, "surest", 0.25))
     logits = label_posterior(own_logits if relearned else crossed, split.y.cpu(), transition)

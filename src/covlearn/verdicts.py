@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from covlearn.checks import Array, check_labels, check_scores
 
