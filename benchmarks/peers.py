@@ -22,7 +22,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
+from cleanlab.classification import CleanLearning
+from cleanlab.filter import find_label_issues
+from cleanlab.rank import get_label_quality_scores
 from numpy.typing import NDArray
 from rich.progress import track
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.decomposition import PCA
-from sklearn.metrics import average_precision_score
-from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
+from benchmarks.detection import (
+    LOADERS,
+    NOISES,
+    detection,
+    noisy_labels,
+    reliability,
+    split_of,
+)
 from benchmarks.peers_page import write_page
 from covlearn.data import Split
 from covlearn.engine import Machine, Plan
@@ -48,15 +56,9 @@ from covlearn.methods.base import view_of
 from covlearn.methods.ce import CE
 from covlearn.methods.crossfit import stratified_folds
 from covlearn.methods.scaled import Choice, recommended
-from covlearn.noise import instance_dependent, symmetric
-from covlearn.preparation import Standardizer
 from covlearn.run import LocalRun
 
-NOISES = (
-    "none", "symmetric:0.2", "symmetric:0.4", "ptd:0.2", "ptd:0.4", "cal:0.4", "calibrated:0.3",
-)  # fmt: skip
-LOADERS = {"digits": load_digits, "breast_cancer": load_breast_cancer, "wine": load_wine}
-DATA = (*LOADERS, "fashion")
+DATA = ("digits", "breast_cancer", "wine", "fashion")
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 FASHION_IMAGES, FASHION_FEATURES = 10_000, 50
 FOLDS = 5
@@ -83,66 +85,7 @@ def fashion(folder: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 def load(name: str, seed: int, folder: Path = FASHION) -> tuple[Split, Tensor, Tensor]:
     """The training split with right labels, and the test inputs and labels; 7 to 3."""
     x, y = fashion(folder) if name == "fashion" else LOADERS[name](return_X_y=True)
-    train_x, test_x, train_y, test_y = train_test_split(
-        x, y, test_size=0.3, random_state=seed, stratify=y
-    )
-    scaled = Standardizer.of(train_x)
-    train_x, test_x = (torch.from_numpy(scaled(part)).float() for part in (train_x, test_x))
-    split = Split(train_x, torch.from_numpy(train_y).long(), int(y.max()) + 1)
-    return split, test_x, torch.from_numpy(test_y).long()
-
-
-def noisy_labels(split: Split, spec: str, seed: int) -> Tensor:
-    """Labels of a kind of noise at a rate."""
-    if spec == "none":
-        return split.y
-    kind, rate = spec.split(":")
-    options: Any = {"rate": float(rate), "num_classes": split.num_classes, "seed": seed}
-    if kind == "symmetric":
-        return torch.from_numpy(symmetric(split.y, **options).label)
-    return torch.from_numpy(instance_dependent(split.x, split.y, variant=kind, **options).label)
-
-
-# ---- What is measured -------------------------------------------------------------------------
-
-
-def detection(
-    given: NDArray[Any],
-    clean: NDArray[Any],
-    flagged: NDArray[Any],
-    wrongness: NDArray[Any],
-    refined: NDArray[Any],
-) -> Row:
-    """How well wrong labels are found, ranked and repaired; None where none is wrong."""
-    wrong = given != clean
-    hits, found = int((flagged & wrong).sum()), int(flagged.sum())
-    row: Row = {
-        "wrong": float(wrong.mean()),
-        "flagged": float(flagged.mean()),
-        "refined_right": float((refined == clean).mean()),
-    }
-    if not wrong.any():
-        return row
-    precision, recall = hits / found if found else 0.0, hits / int(wrong.sum())
-    return row | {
-        "precision": precision,
-        "recall": recall,
-        "f1": 2 * precision * recall / (precision + recall) if hits else 0.0,
-        "average_precision": float(average_precision_score(wrong, wrongness)),
-        "repaired": float((refined == clean)[wrong].mean()),
-    }
-
-
-def reliability(probability: NDArray[Any], happened: NDArray[Any], bins: int = 10) -> Row:
-    """Of each bin its count, mean probability and observed share; ``error`` is the ECE."""
-    number = np.minimum((probability * bins).astype(int), bins - 1)
-    table = [
-        [int(of.sum()), float(probability[of].mean()), float(happened[of].mean())]
-        for of in (number == each for each in range(bins))
-        if of.any()
-    ]
-    error = sum(count * abs(said - seen) for count, said, seen in table) / len(probability)
-    return {"error": error, "bins": table}
+    return split_of(x, y, seed)
 
 
 # ---- Methods ----------------------------------------------------------------------------------
@@ -186,6 +129,7 @@ class Network(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.seed = seed
 
     def fit(self, x: Any, y: Any) -> "Network":
+        """Cross-entropy on the labels."""
         self.classes_ = np.arange(self.num_classes)
         split = Split(
             torch.as_tensor(x).float(), torch.from_numpy(np.asarray(y)).long(), self.num_classes
@@ -194,10 +138,12 @@ class Network(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, x: Any) -> NDArray[np.float64]:
+        """(N, K)."""
         return probabilities(self.model_, torch.as_tensor(x).float())
 
     def predict(self, x: Any) -> NDArray[np.int64]:
-        return self.predict_proba(x).argmax(axis=1)
+        """The most probable classes."""
+        return np.asarray(self.predict_proba(x).argmax(axis=1))
 
 
 def out_of_fold(split: Split, seed: int) -> NDArray[np.float64]:
@@ -213,9 +159,6 @@ def out_of_fold(split: Split, seed: int) -> NDArray[np.float64]:
 
 def cleanlab_detection(split: Split, clean: NDArray[Any], probs: NDArray[Any]) -> Row:
     """``find_label_issues`` and label quality scores with cleanlab's defaults."""
-    from cleanlab.filter import find_label_issues
-    from cleanlab.rank import get_label_quality_scores
-
     given = split.y.numpy()
     flagged = np.asarray(find_label_issues(given, probs, n_jobs=1))
     wrongness = 1 - get_label_quality_scores(given, probs)
@@ -228,8 +171,6 @@ def clean_learning(
     split: Split, clean: NDArray[Any], probs: NDArray[Any], seed: int
 ) -> tuple[nn.Module, Row]:
     """``CleanLearning``, given its out-of-fold probabilities."""
-    from cleanlab.classification import CleanLearning
-
     given = split.y.numpy()
     learner = CleanLearning(
         Network(split.num_classes, seed), find_label_issues_kwargs={"n_jobs": 1}
@@ -246,7 +187,7 @@ def peers(split: Split, clean: Tensor, test: tuple[Tensor, Tensor], seed: int) -
     """Everything that does not depend on ours."""
     given, right = split.y.numpy(), clean.numpy()
     for name, average in (("ce", False), ("ce, averaged", True)):
-        model, seconds = timed(lambda average=average: train_ce(split, seed, average=average))
+        model, seconds = timed(partial(train_ce, split, seed, average=average))
         yield {"method": name, "seconds": seconds, "accuracy": accuracy(model, *test)}
     probs, crossing = timed(lambda: out_of_fold(split, seed))
     row, seconds = timed(lambda: cleanlab_detection(split, right, probs))

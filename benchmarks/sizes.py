@@ -21,7 +21,7 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from benchmarks.peers import detection, reliability
+from benchmarks.detection import detection, reliability
 from covlearn.data import Resident, Split
 from covlearn.engine import Machine, predict
 from covlearn.evaluation import EVALUATION_BATCH, environment
