@@ -30,11 +30,24 @@ def write_page(rows: list[Row], environment: Row, out: Path) -> None:
         "environment": environment,
         "summary": summary(rows),
         "differences": differences(rows),
-        "cells": rows,
+        "cells": [],
     }
+    # A cell a line: what has changed can be read off two versions of the file.
+    lines = [json.dumps(rounded(row), ensure_ascii=False) for row in rows]
+    head = json.dumps(rounded(content), indent=1, ensure_ascii=False)
+    text = head.replace('"cells": []', '"cells": [\n' + ",\n".join(lines) + "\n]") + "\n"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    out.write_text(text, encoding="utf-8")
     out.with_suffix(".md").write_text(page(rows), encoding="utf-8")
+
+
+def rounded(value: Any) -> Any:
+    """Every number to five digits after the point."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    return round(value, 5) if isinstance(value, float) else value
 
 
 def differences(rows: list[Row]) -> list[Row]:

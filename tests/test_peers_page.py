@@ -1,5 +1,6 @@
 """The tables of benchmarks/peers.py: what is paired, intervals, and what detection measures."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def test_a_row_that_is_worse_is_named(tmp_path: Path) -> None:
     assert found["significantly worse"] == ["wine, none"]
     assert (found["significantly better"], found["rows"]) == (1, 2)
     write_page(made, {}, tmp_path / "peers.json")
+    assert json.loads((tmp_path / "peers.json").read_text())["cells"] == made
     page = (tmp_path / "peers.md").read_text()
     assert "| accuracy | ce | +0.0" in page
     assert "wine, none |" in page
