@@ -223,6 +223,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=[*LOADERS, "clouds_100"])
     parser.add_argument("--noise", nargs="+", default=list(NOISES))
     parser.add_argument("--out", type=Path, default=Path("results/detection.json"))
+    parser.add_argument("--resume", action="store_true", help="keep the cells that the file has")
     options = parser.parse_args()
     if "cifar_lite0" in options.data and not (CIFAR / "labels.npz").exists():
         print(f"SKIPPED: cifar_lite0, for {CIFAR} has no labels.npz")
@@ -234,7 +235,9 @@ def main() -> None:
         for name in options.data
         for spec in options.noise
     ]
-    rows = []
+    rows = json.loads(options.out.read_text())["cells"] if options.resume else []
+    done = {(row["data"], row["noise"], row["seed"]) for row in rows}
+    tasks = [task for task in tasks if task not in done]
     with ProcessPoolExecutor(options.processes) as pool:
         for row in pool.map(cell, tasks):
             rows.append(row)

@@ -194,6 +194,21 @@ def test_every_method_is_stretched_as_a_whole(name: str, count: int) -> None:
         assert vars(choice.method)["plan"].lr_milestones == (round(epochs * 2 / 3),)
 
 
+@pytest.mark.parametrize("name", ["cal", "ce", "coteaching_plus"])
+def test_steps_shrink_with_many_features(name: str) -> None:
+    def plans(shape: tuple[int, ...]) -> list[Plan]:
+        made = recommended(name, num_examples=500, num_classes=10, shape=shape).method
+        return [value for value in vars(made).values() if isinstance(value, Plan)]
+
+    few, at_most, many, images = (plans(shape) for shape in ((13,), (128,), (1280,), (32, 32, 3)))
+    assert few == at_most
+    assert few
+    for one, other, pixels in zip(few, many, images, strict=True):
+        factor = 0.1 if one.optimizer == "sgd" else 1.0
+        assert other.lr == pytest.approx(factor * one.lr)
+        assert pixels.lr == one.lr
+
+
 def test_the_network_fits_the_data() -> None:
     assert network((64,), 10) == ("mlp", {"hidden": [256, 256]})
     assert network((64,), 1000) == ("mlp", {"hidden": [512, 512]})

@@ -27,6 +27,7 @@ from covlearn.schedules import Ramp
 
 SHORT_EPOCHS = 30  # of the presets for small data, which are stretched
 FEWEST_EPOCHS = 20
+MOST_AT_FULL_STEP = 128  # features
 COUNTED_IN_EPOCHS = ("forget_epochs", "warm_up_epochs", "prune_from", "prune_every", "sieve_from")
 
 
@@ -49,10 +50,32 @@ def recommended(
     """
     batch_size, epochs = schedule(num_examples, images=len(shape) == 3)
     made = preset("recommended", method, "small")
-    stretched = stretch(made, epochs / SHORT_EPOCHS, batch_size)
+    stretched = gentler(stretch(made, epochs / SHORT_EPOCHS, batch_size), shape)
     if isinstance(stretched, CAL):
         stretched = cross_fitted(stretched, num_examples, epochs)
     return Choice(stretched, *network(shape, num_classes))
+
+
+def gentler(method: Method, shape: tuple[int, ...]) -> Method:
+    """Steps of SGD that shrink with the number of features above 128, images aside.
+
+    A step moves the first layer's outputs by lr · ‖x‖², and ‖x‖² is D for standardised features:
+    with the step for a hundred of them a network learns nothing from the 1,280 of an extractor.
+
+    >>> recommended("ce", num_examples=400, num_classes=10, shape=(1280,)).method.plan.lr
+    0.01
+    """
+    if len(shape) == 3 or math.prod(shape) <= MOST_AT_FULL_STEP:
+        return method
+    factor = MOST_AT_FULL_STEP / math.prod(shape)
+    changes = {
+        each.name: replace(plan, lr=factor * plan.lr)
+        for each in fields(method)  # type: ignore[arg-type]
+        if isinstance(plan := getattr(method, each.name), Plan) and plan.optimizer == "sgd"
+    }
+    assert is_dataclass(method)
+    made: Method = replace(method, **changes)
+    return made
 
 
 def schedule(num_examples: int, *, images: bool = False) -> tuple[int, int]:
