@@ -1,4 +1,4 @@
-"""Ours against what one would take instead, on the same splits, network and number of epochs.
+"""Ours against what one would take instead, on the same splits and with the same network.
 
     python -m benchmarks.peers --seeds 10                     # all cells that are not there yet
     python -m benchmarks.peers --only digits/cal:0.4 --seeds 3
@@ -6,7 +6,8 @@
 
 A cell is a data set, a kind of noise and a seed; each method's row is a line of JSON that is
 written as soon as it is there, so that a run that was cut off goes on where it was. All networks
-are ``recommended``'s for the data's size. Cross-entropy is trained as its preset says, and so are
+are ``recommended``'s for the data's size; ours trains each for half of the epochs, which is part of
+the method. Cross-entropy is trained as its preset says, and so are
 cleanlab's networks, alone and in ``CleanLearning``; its out-of-fold probabilities are computed once
 for both, and counted in the seconds of both. ``cleanlab, our sieves`` is cleanlab's detection on
 our out-of-fold probabilities; ``ce on D̂`` is cross-entropy on what our sieves predict.
