@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "covlearn"
 FLOORS = [
     ["checks", "config", "records", "records_frame", "kernels"],
     ["losses", "noise", "transition", "sieve", "covariance", "reweight", "theory"],
-    ["evidence", "verdicts", "preparation", "cells"],
+    ["evidence", "calibration", "verdicts", "preparation", "cells"],
     ["schedules", "metrics"],
     ["data", "nets"],
     ["inputs"],

@@ -69,7 +69,9 @@ def test_wrong_labels_are_found(run: Path, table: Path) -> None:
     assert flagged[wrong].mean() > 0.9
     assert flagged[~wrong].mean() < 0.1
     result = json.loads((run / "result.json").read_text())
-    assert result["noise_rate"] == pytest.approx(flagged.mean())
+    quality = np.array(labels["quality"], dtype=float)
+    assert result["noise_rate"] == pytest.approx(1 - quality.mean(), abs=1e-5)
+    assert result["noise_rate"] == pytest.approx(wrong.mean(), abs=0.05)
     assert sum(result["decisions"].values()) == result["examples"] == 180
 
 

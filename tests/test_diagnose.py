@@ -219,7 +219,7 @@ def test_a_smoother_of_other_features_is_refused(smoother: Smoother) -> None:
         find(x, y, smoother=smoother)
 
 
-SEEN = Evidence(100, 30, 0.02, 1e-9, 0.7, 0.3, learned=True, found=True)
+SEEN = Evidence(100, 30, 0.02, 1e-9, 0.7, 0.3, learned=True, contradictory=True, found=True)
 FOUND = Finding(
     statistic=0.1,
     p_value=0.4,

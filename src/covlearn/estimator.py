@@ -39,8 +39,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     the data), paper or published; ``net`` is auto or a network by name; ``settings`` are those of
     ``covlearn train --set``, as ``{"plan.epochs": 40}``; ``device`` is auto, cpu or cuda.
 
-    After ``fit``: ``refined_labels_``; ``label_quality_``, 0–1, below one half for a label that
-    the model does not believe; ``label_issues_``, a row an example (given, suggested, decision,
+    After ``fit``: ``refined_labels_``; ``label_quality_``, the probability that the given
+    label is right; ``label_issues_``, a row an example (given, suggested, decision,
     quality, confidence, reason); ``evidence_`` for wrong labels; ``noise_rate_``; ``transition_``,
     with ``transition_[i, j]`` = P(given = j | refined = i); ``covariance_``; ``history_``.
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from covlearn.calibration import label_posterior, surest_transition
 from covlearn.config import nearest, override, parse_settings
 from covlearn.covariance import SecondOrder, covariance_table
 from covlearn.data import Split
@@ -26,7 +27,7 @@ from covlearn.methods.base import view_of
 from covlearn.methods.crossfit import CrossFittedCAL
 from covlearn.methods.scaled import Choice, network, recommended
 from covlearn.run import LocalRun
-from covlearn.verdicts import DROP, KEEP, Verdicts, decided, judge
+from covlearn.verdicts import DROP, Verdicts, decided, judge
 
 Settings = Mapping[str, Any] | Sequence[str]
 
@@ -38,14 +39,14 @@ class Fit:
     model: nn.Module
     verdicts: Verdicts
     logits: Tensor
-    """What the verdicts were read off, (N, K)."""
+    """What the verdicts were read off, ln P(true = y | x, given), (N, K)."""
     crossed: Tensor
     """What the cross-fitted sieves say, (N, K)."""
     own_logits: Tensor
     """What the returned network says, (N, K)."""
     evidence: Evidence
     noise_rate: float
-    """The share of labels that look wrong; zero where there is no evidence that any is."""
+    """The expected share of wrong labels; zero where there is no evidence that any is."""
     transition: Tensor
     """T̂ (K, K), counted on the refined labels."""
     covariance: Tensor
@@ -159,10 +160,13 @@ def fit_split(
         tolerated=getattr(sieves, "tolerated", 0.02),
         significance=getattr(sieves, "significance", 0.01),
     )
-    # A network trained on cross-fitted D̂ knows the label of an example only through others, and
-    # finds more wrong labels than the sieves it learned from (benchmarks/detection.py).
-    relearned = evidence.found and run.refined_by is not None
-    logits = own_logits if relearned else crossed
+    # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came from
+    # (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
+    relearned = evidence.contradictory and run.refined_by is not None
+    transition = surest_transition(
+        crossed[judged], split.y.cpu()[judged], surest=getattr(sieves, "surest", 0.25)
+    )
+    logits = label_posterior(own_logits if relearned else crossed, split.y.cpu(), transition)
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
     if split.trusted is not None:
         verdicts = decided(verdicts, split.trusted.numpy())
@@ -183,7 +187,7 @@ def assembled(
     refined = torch.from_numpy(verdicts.refined)
     refined[torch.from_numpy(verdicts.decision == DROP)] = -1
     stats = SecondOrder.from_labels(given, refined, split.num_classes, empty_class="identity")
-    wrong = float((verdicts.decision != KEEP).mean()) if evidence.found else 0.0
+    wrong = float(1 - verdicts.quality.mean()) if evidence.found else 0.0
     return Fit(
         model=model.cpu(),
         verdicts=verdicts,

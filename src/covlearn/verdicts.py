@@ -3,16 +3,14 @@
 Pure functions of the given labels and of what a model says of each example; whether there are wrong
 labels at all is :mod:`covlearn.evidence`'s to say.
 
-``quality`` of a label is p_given / (p_given + p_rival), where the rival is the most probable other
-class: the probability of the given label if it is that one or its rival. It means the same in every
-class and for any number of them: at 1/2 the model has no preference, below it prefers the rival.
-``confidence`` is the probability of the suggested label, out of all classes. Both are what a model
-says, and no promise.
+``quality`` is the probability that the given label is right, ``confidence`` that the suggested one
+is, which is the most probable class. They mean what they say as far as the probabilities do that
+they are read off: those of :mod:`covlearn.calibration` are fitted to the given labels.
 
 Where there is evidence of wrong labels:
 
 - *keep*: quality ≥ 1/2;
-- *relabel*: quality < ``relabel_below`` and confidence ≥ 1/2, the rival is suggested;
+- *relabel*: quality < ``relabel_below`` and confidence ≥ 1/2, the suggestion is taken;
 - *drop*: quality < ``relabel_below``, but no class reaches 1/2: the label is wrong, and what would
   be right is not known;
 - *review*: between them, a person should look.
@@ -28,7 +26,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from covlearn.checks import Array, check_labels, check_scores
 
@@ -69,11 +66,11 @@ def judge(
     review_below: float = REVIEW_BELOW,
     review_share: float = REVIEW_SHARE,
 ) -> Verdicts:
-    """A verdict on each label from what a model says of its example.
+    """A verdict on each label from what is known of its example.
 
-    ``logits`` (N, K), or logarithms of probabilities, best of a model that was not trained on the
-    example's own label; ``evidence`` says whether labels may be called wrong at all; ``classes``
-    are the names for the reasons.
+    ``logits`` (N, K), or logarithms of probabilities, best those of ``label_posterior``;
+    ``evidence`` says whether labels may be called wrong at all; ``classes`` are the names for the
+    reasons.
 
     >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [0.4, 0.0]])
     >>> verdicts = judge(torch.tensor([0, 1, 1]), logits, evidence=True, classes=["cat", "dog"])
@@ -90,10 +87,10 @@ def judge(
     log_NK = check_scores(logits).detach().cpu().double().log_softmax(dim=1)
     num_classes = log_NK.shape[1]
     given = check_labels(given, num_classes=num_classes, length=len(log_NK), name="given").cpu()
-    quality, rival = label_quality(given, log_NK)
-    own = log_NK.gather(1, given[:, None]).flatten().exp()
-    suggested = torch.where(quality < 0.5, rival, given)
-    confidence = log_NK.gather(1, suggested[:, None]).flatten().exp()
+    quality = log_NK.gather(1, given[:, None]).flatten().exp()
+    rival_share, rival = log_NK.scatter(1, given[:, None], -torch.inf).max(dim=1)
+    suggested = torch.where(rival_share.exp() > quality, rival, given)
+    confidence = torch.maximum(rival_share.exp(), quality)
     decision = np.full(len(given), KEEP, dtype="<U7")
     if evidence:
         low, wrong = (quality < 0.5).numpy(), (quality < relabel_below).numpy()
@@ -105,8 +102,7 @@ def judge(
         decision[worst[quality.numpy()[worst] < review_below]] = REVIEW
     names = [str(name) for name in (range(num_classes) if classes is None else classes)]
     facts = zip(
-        *(part.tolist() for part in (given, own, rival, quality)),
-        log_NK.gather(1, rival[:, None]).flatten().exp().tolist(),
+        *(part.tolist() for part in (given, quality, rival, rival_share.exp())),
         decision.tolist(),
         strict=True,
     )
@@ -118,8 +114,8 @@ def judge(
         quality=quality.numpy(),
         confidence=confidence.numpy(),
         reason=[
-            reason(decision, names[label], share, names[other], other_share, quality, limit)
-            for label, share, other, quality, other_share, decision in facts
+            reason(decision, names[label], quality, names[other], share, limit)
+            for label, quality, other, share, decision in facts
         ],
     )
 
@@ -127,17 +123,14 @@ def judge(
 def decided(verdicts: Verdicts, trusted: NDArray[np.bool_]) -> Verdicts:
     """The verdicts with the labels that a person decided on kept, whatever the model says.
 
-    ``quality`` stays what the model says of them; ``confidence`` is that of the label kept.
+    ``quality`` stays what the model says of them, and is ``confidence`` in the label kept.
     """
-    # Odds of q/(1 − q) against the rival: what the model gives a label that it does not believe.
-    odds = verdicts.quality / np.maximum(1 - verdicts.quality, 1e-300)
-    own = np.where(verdicts.quality < 0.5, verdicts.confidence * odds, verdicts.confidence)
     return Verdicts(
         given=verdicts.given,
         suggested=np.where(trusted, verdicts.given, verdicts.suggested),
         decision=np.where(trusted, KEEP, verdicts.decision),
         quality=verdicts.quality,
-        confidence=np.where(trusted, own, verdicts.confidence),
+        confidence=np.where(trusted, verdicts.quality, verdicts.confidence),
         reason=[
             BY_A_PERSON if fixed else text
             for fixed, text in zip(trusted.tolist(), verdicts.reason, strict=True)
@@ -145,31 +138,16 @@ def decided(verdicts: Verdicts, trusted: NDArray[np.bool_]) -> Verdicts:
     )
 
 
-def label_quality(given: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor]:
-    """p_given / (p_given + p_rival) of each example, and its rival, the best other class.
-
-    Computed from logarithms: probabilities that round to zero keep their order.
-
-    >>> label_quality(torch.tensor([1]), torch.tensor([[0.6, 0.2, 0.2]]).log())[0]
-    tensor([0.2500])
-    """
-    own = log_probs.gather(1, given[:, None]).flatten()
-    others = log_probs.scatter(1, given[:, None], -torch.inf)
-    best, rival = others.max(dim=1)
-    return torch.sigmoid(own - best), rival
-
-
 def reason(
     decision: str,
     given: str,
-    share: float,
+    quality: float,
     rival: str,
     rival_share: float,
-    quality: float,
     limit: float,
 ) -> str:
     """The decision in a sentence with its numbers."""
-    against = f"given {given} has {_percent(share)} against {_percent(rival_share)} for {rival}"
+    against = f"given {given} has {_percent(quality)} against {_percent(rival_share)} for {rival}"
     low = f"quality {quality:.3f}"
     match decision:
         case "relabel":

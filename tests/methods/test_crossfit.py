@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from covlearn.calibration import label_posterior, surest_transition
 from covlearn.config import plain, typed
 from covlearn.engine import Plan
 from covlearn.methods import METHODS
-from covlearn.methods.crossfit import CrossFittedCAL, stratified_folds
+from covlearn.methods.ce import CrossEntropy
+from covlearn.methods.cores import Confident
+from covlearn.methods.crossfit import CrossFittedCAL, stratified_folds, sure_labels
 from covlearn.methods.scaled import network, recommended, schedule
 from covlearn.noise import symmetric
 from covlearn.run import LocalRun
@@ -81,8 +84,54 @@ def test_wrong_labels_are_refined() -> None:
     assert run.facts["evidence_found"]
     assert (run.refined[0] == clean.y).float().mean() > (noisy == clean.y).float().mean() + 0.1
     assert run.refined_by is not None
-    assert torch.equal(run.refined_by.argmax(dim=1), run.refined[0])
+    refined, _, _ = run.refined
+    kept = refined >= 0
+    posterior = label_posterior(run.refined_by, noisy, surest_transition(run.refined_by, noisy))
+    assert torch.equal(posterior.argmax(dim=1)[kept], refined[kept])
+    assert kept.float().mean() > 0.6
+    assert (posterior.exp().max(dim=1).values[~kept] < 0.7).all()
     assert set(run.history) == {*(f"sieve-{number}" for number in range(5)), "relabel"}
+
+
+def test_where_no_label_looks_wrong_it_is_cross_entropy_to_the_bit() -> None:
+    clean = blobs(300, seed=0)
+    split = replace(clean, x=clean.x * 2)
+    choices = [
+        recommended(name, num_examples=300, num_classes=3, shape=(5,)) for name in ("cal", "ce")
+    ]
+    made = [choice.method.fit(LocalRun(split, net_options={"hidden": [8]})) for choice in choices]
+    for ours, theirs in zip(made[0].parameters(), made[1].parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_labels_that_nothing_can_be_learned_from_are_not_called_wrong() -> None:
+    found = 0
+    for seed in range(8):
+        generator = torch.Generator().manual_seed(seed)
+        noisy = torch.randint(3, (300,), generator=generator)
+        run = LocalRun(replace(blobs(300, seed=0), y=noisy), net_options={"hidden": [8]}, seed=seed)
+        METHOD.fit(run)
+        assert run.facts["surest_contradicted"] > 20
+        assert "relabel" in run.history  # labels are not trained on as they are, nor called wrong
+        found += run.facts["evidence_found"]
+    assert found <= 1
+
+
+def test_without_its_regulariser_a_sieve_is_cross_entropy() -> None:
+    run = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
+    assert isinstance(METHOD.sieve_objective(run), CrossEntropy)
+    confident = replace(METHOD, sieve_beta=Ramp(2.0)).sieve_objective(run)
+    assert isinstance(confident, Confident)
+
+
+def test_the_surer_half_of_each_class_stays() -> None:
+    probs = torch.tensor([[0.6, 0.4]] * 2 + [[0.55, 0.45]] * 2 + [[0.2, 0.8]] * 3 + [[0.45, 0.55]])
+    noisy = torch.tensor([0, 1, 0, 0, 1, 1, 0, 1])
+    refined = sure_labels(probs.log(), noisy, torch.zeros(8), sure=0.7)
+    assert refined.label.tolist() == [0, 0, -1, -1, 1, 1, 1, -1]
+    assert refined.keep.tolist() == [True, False, False, False, True, True, False, False]
+    everything = sure_labels(probs.log(), noisy, torch.zeros(8), sure=0.0)
+    assert everything.label.tolist() == [0] * 4 + [1] * 4
 
 
 def test_classes_are_spread_over_the_folds() -> None:
@@ -108,6 +157,7 @@ def test_the_average_spans_a_share_of_the_steps() -> None:
         ({"labels": "file.npy"}, "makes D̂ itself"),
         ({"warm_start": True}, "makes D̂ itself"),
         ({"average_share": 1.0}, "average_share must lie in"),
+        ({"sure": 70}, "70 % is written 0.7"),
     ],
 )
 def test_settings_are_checked(changes: dict[str, object], message: str) -> None:
@@ -142,6 +192,21 @@ def test_every_method_is_stretched_as_a_whole(name: str, count: int) -> None:
     if name == "ce":
         assert vars(choice.method)["plan"].epochs == epochs
         assert vars(choice.method)["plan"].lr_milestones == (round(epochs * 2 / 3),)
+
+
+@pytest.mark.parametrize("name", ["cal", "ce", "coteaching_plus"])
+def test_steps_shrink_with_many_features(name: str) -> None:
+    def plans(shape: tuple[int, ...]) -> list[Plan]:
+        made = recommended(name, num_examples=500, num_classes=10, shape=shape).method
+        return [value for value in vars(made).values() if isinstance(value, Plan)]
+
+    few, at_most, many, images = (plans(shape) for shape in ((13,), (128,), (1280,), (32, 32, 3)))
+    assert few == at_most
+    assert few
+    for one, other, pixels in zip(few, many, images, strict=True):
+        factor = 0.1 if one.optimizer == "sgd" else 1.0
+        assert other.lr == pytest.approx(factor * one.lr)
+        assert pixels.lr == one.lr
 
 
 def test_the_network_fits_the_data() -> None:

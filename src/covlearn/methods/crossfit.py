@@ -3,6 +3,8 @@
 A sieve that has seen a label begins to know it by heart, the sooner the fewer examples there are.
 Here each example's score comes from a sieve that was trained on the other folds, and before any
 label is changed the surest predictions must contradict more labels than errors of a model would.
+D̂ then is the most probable label given the sieve's prediction and the label that came with the
+example (:mod:`covlearn.calibration`), for the examples of which that is sure.
 """
 
 import math
@@ -11,14 +13,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from covlearn.calibration import label_posterior, surest_transition
 from covlearn.data import counter
-from covlearn.engine import Plan
+from covlearn.engine import Objective, Plan
 from covlearn.evidence import noise_evidence
 from covlearn.methods.base import Run, noisy_prior, root_prior
 from covlearn.methods.cal import CAL
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
-from covlearn.sieve import adjusted_loss, hold_fixed
+from covlearn.sieve import Refined, adjusted_loss, hold_fixed
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,9 @@ class CrossFittedCAL(CAL):
     tolerated: float = 0.02
     """The share of them that may contradict the label without a label being wrong."""
     significance: float = 0.01
+    sure: float = 0.7
+    """The probability that a label must have to be in D̂, for ``threshold="argmax"``; of each class
+    the surer half is there in any case."""
     plain_plan: Plan | None = None
     """How cross-entropy is trained where no label looks wrong; None: as stage 2 is."""
     average_share: float = 0.0
@@ -42,6 +48,8 @@ class CrossFittedCAL(CAL):
             raise ValueError(f"average_share must lie in [0, 1), got {self.average_share}")
         if self.folds < 2:
             raise ValueError(f"folds must be at least 2, got {self.folds}")
+        if not 0 <= self.sure <= 1:
+            raise ValueError(f"sure must lie in [0, 1], got {self.sure}; 70 % is written 0.7")
         if self.labels is not None or self.probs is not None or self.warm_start:
             raise ValueError(
                 "a cross-fitted sieve makes D̂ itself and has no one network to go on from; use "
@@ -71,13 +79,18 @@ class CrossFittedCAL(CAL):
             evidence_p_value=evidence.p_value,
             evidence_found=evidence.found,
         )
-        if not evidence.found:
+        if not evidence.contradictory:
             run.keep_labels(noisy, score, reason="no evidence of wrong labels", logits=logits)
-            model = run.net("cal")
+            model = run.net("ce")  # the same network, bit for bit, as that of method ce
             plain_plan = self.plain_plan or replace(self.plan, divide_lr=False)
             run.train("ce", model, CrossEntropy(), plain_plan)
             return model
-        refined = self.refine(run, score, logits.argmax(dim=1))
+        if self.threshold == "argmax":
+            transition = surest_transition(logits[judged], noisy[judged], surest=self.surest)
+            posterior = label_posterior(logits, noisy, transition)
+            refined = sure_labels(posterior, noisy, score, sure=self.sure)
+        else:
+            refined = self.refine(run, score, logits.argmax(dim=1))
         refined = hold_fixed(refined, noisy, run.split.trusted)
         if bool(refined.dropped.all()):
             raise ValueError("D̂ must keep some example, got none; move lower and upper together")
@@ -105,23 +118,16 @@ class CrossFittedCAL(CAL):
         self = self.averaging(len(run.split))  # noqa: PLW0642
         noisy = run.split.y.cpu()
         fold = stratified_folds(noisy, self.folds, seed=run.seed)
-        prior = root_prior(run.split) if self.sieve_prior == "root" else noisy_prior(run.split)
         logits = torch.empty(len(noisy), run.split.num_classes)
         for number in range(self.folds):
             outside = fold == number
             if not bool(outside.any()):
                 continue
             sieve = run.net(f"sieve-{number}")
-            objective = Confident(
-                run.split.y,
-                self.prior_scale * prior,
-                self.sieve_beta,
-                regularizer_eps=self.sieve_regularizer_eps,
-            )
             run.train(
                 f"sieve-{number}",
                 sieve,
-                objective,
+                self.sieve_objective(run),
                 self.sieve_plan,
                 # Labels of people are judged by no sieve, so that all of them may learn from these.
                 labels=torch.where(outside & run.split.judged, -1, noisy).to(run.split.y.device),
@@ -130,6 +136,39 @@ class CrossFittedCAL(CAL):
             )
             logits[outside] = run.predict(sieve)[0].float()[outside]
         return logits
+
+    def sieve_objective(self, run: Run) -> Objective:
+        """CORES²'s loss, or without its regulariser plain cross-entropy, which is cheaper."""
+        if not self.sieve_beta.value:
+            return CrossEntropy()
+        prior = root_prior(run.split) if self.sieve_prior == "root" else noisy_prior(run.split)
+        return Confident(
+            run.split.y,
+            self.prior_scale * prior,
+            self.sieve_beta,
+            regularizer_eps=self.sieve_regularizer_eps,
+        )
+
+
+def sure_labels(posterior: Tensor, noisy: Tensor, score: Tensor, *, sure: float) -> Refined:
+    """D̂: the most probable labels of a log-posterior (N, K); −1 for the less sure ones.
+
+    Sure are those of probability ``sure`` at least, and the surer half of each class: under much
+    noise no label may be as probable, and a class must not vanish.
+
+    >>> posterior = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.4, 0.6], [0.3, 0.7]]).log()
+    >>> sure_labels(posterior, torch.zeros(4).long(), torch.zeros(4), sure=0.8).label.tolist()
+    [0, -1, -1, 1]
+    """
+    best, label = posterior.max(dim=1)
+    order = best.argsort(descending=True, stable=True)
+    order = order[label[order].argsort(stable=True)]
+    size_K = torch.bincount(label, minlength=posterior.shape[1])
+    rank = torch.empty_like(label)
+    rank[order] = torch.arange(len(order)) - (size_K.cumsum(0) - size_K)[label[order]]
+    surer_half = rank < (size_K[label] + 1) // 2
+    label = torch.where((best.exp() >= sure) | surer_half, label, -1)
+    return Refined(label, keep=label == noisy, score=score)
 
 
 def stratified_folds(y: Tensor, folds: int, *, seed: int) -> Tensor:

@@ -1,0 +1,96 @@
+"""What a classifier's logits and a given label together say of the right one, as probabilities.
+
+A classifier that was trained on noisy labels is sure of itself to another degree than it is right.
+Both halves of Bayes' rule are therefore estimated on the given labels, by predictions for examples
+that the classifier was not trained on:
+
+    P(true = y | x, given) ∝ T[y, given] · softmax(a · logits)_y
+
+T[i, j] = P(given = j | true = i) is counted where the classifier is surest, for there its errors
+are rare and what contradicts it are wrong labels. The scale a (one over a temperature) is the most
+likely one of the labels given that T: P(given | x) = Σ_y T[y, given] softmax(a · logits)_y. So
+contradictions that are as frequent everywhere are noise, and those that grow in number where the
+classifier is less sure are its own errors. Noise that depends on the example within its class is
+averaged over by T, and where classes overlap everywhere, noise and overlap look the same.
+"""
+
+import math
+
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from covlearn.checks import Array, check_labels, check_scores, check_transition
+from covlearn.evidence import surest_mask
+
+PRIOR_COUNT = 10.0  # a class's row of T counts as if it had so many examples of the average row
+LOG_SCALES = (-3.0, 4.0)
+MOST_VALUES = 4_000_000  # of logits that a scale is fitted to: enough for one number
+
+
+def surest_transition(logits: Array, given: Array, *, surest: float = 0.25) -> Tensor:
+    """T̂[i, j], the share of label j among the surest predictions of class i, (K, K), float64.
+
+    Each row is drawn to the one of noise that is the same for all classes and labels at the rate
+    of all surest predictions, by the weight of ten examples: a class may have few.
+
+    >>> logits = torch.eye(2).repeat(50, 1)
+    >>> surest_transition(logits, torch.tensor([0, 1] * 40 + [1, 1] * 10), surest=1.0)
+    tensor([[0.8160, 0.1840],
+            [0.0173, 0.9827]], dtype=torch.float64)
+    """
+    logits = check_scores(logits)
+    num_classes = logits.shape[1]
+    given = check_labels(given, num_classes=num_classes, length=len(logits), name="given")
+    sure = surest_mask(logits, surest)
+    cell = logits.argmax(dim=1)[sure] * num_classes + given[sure]
+    count_KK = torch.bincount(cell, minlength=num_classes**2).double().reshape(num_classes, -1)
+    # Half a contradiction is added, so that no label is impossible.
+    rate = float(1 - (count_KK.trace() + 0.5) / (count_KK.sum() + 1))
+    average_KK = torch.full_like(count_KK, rate / (num_classes - 1)).fill_diagonal_(1 - rate)
+    return (count_KK + PRIOR_COUNT * average_KK) / (count_KK.sum(dim=1, keepdim=True) + PRIOR_COUNT)
+
+
+def calibrated_scale(logits: Array, given: Array, transition: Array) -> float:
+    """The a that makes Σ_n ln Σ_y T[y, given_n] softmax(a · logits_n)_y largest.
+
+    >>> logits = 10 * torch.eye(2).repeat(50, 1)  # right nine times of ten, and far too sure
+    >>> given = torch.tensor([0, 1] * 45 + [1, 0] * 5)
+    >>> round(10 * calibrated_scale(logits, given, torch.eye(2)), 3), round(math.log(9), 3)
+    (2.197, 2.197)
+    """
+    logits = check_scores(logits)
+    given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")
+    likely_KK = check_transition(transition, num_classes=logits.shape[1]).double()
+    step = math.ceil(logits.numel() / MOST_VALUES)
+    z_NK, likely_NK = logits[::step].double(), likely_KK.T[given[::step]]
+
+    def cost(log_scale: float) -> float:
+        probs = (math.exp(log_scale) * z_NK).softmax(dim=1)
+        return -float((probs * likely_NK).sum(dim=1).clamp(min=1e-300).log().sum())
+
+    # A coarse grid first: the likelihood may have more than one top.
+    low, high = LOG_SCALES
+    width = (high - low) / 14
+    best = min((low + width * number for number in range(15)), key=cost)
+    found = minimize_scalar(
+        cost, bounds=(best - width, best + width), method="bounded", options={"xatol": 1e-3}
+    )
+    return math.exp(found.x)
+
+
+def label_posterior(logits: Array, given: Array, transition: Array) -> Tensor:
+    """ln P(true = y | x, given), (N, K), with the scale that is the most likely one.
+
+    >>> logits = 10 * torch.eye(2).repeat(50, 1)
+    >>> given = torch.tensor([0, 1] * 45 + [1, 0] * 5)
+    >>> label_posterior(logits, given, torch.tensor([[0.9, 0.1], [0.1, 0.9]])).exp()[-1].round()
+    tensor([0., 1.], dtype=torch.float64)
+    """
+    scale = calibrated_scale(logits, given, transition)
+    logits = check_scores(logits)
+    likely_KK = check_transition(transition, num_classes=logits.shape[1]).double().log()
+    given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")
+    # ln 0 of an impossible label would make every class impossible where the model agrees with it.
+    joint_NK = (scale * logits.double()).log_softmax(dim=1) + likely_KK.T[given].clamp(min=-700)
+    return joint_NK.log_softmax(dim=1)

@@ -1,0 +1,105 @@
+"""Posteriors of labels: the formula, what is recovered from drawn data, and bad input."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from covlearn.calibration import calibrated_scale, label_posterior, surest_transition
+from covlearn.noise import symmetric
+
+
+def drawn(
+    count: int, rate: float, *, num_classes: int = 5, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits that are right as often as their softmax says, right labels, and noisy ones."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.randn(count, num_classes, generator=generator)
+    clean = torch.multinomial(logits.softmax(1), 1, generator=generator).flatten()
+    noisy = symmetric(clean, rate=rate, num_classes=num_classes, seed=seed).label
+    return logits, clean, torch.from_numpy(noisy)
+
+
+def uniform(rate: float, num_classes: int) -> Tensor:
+    return torch.full((num_classes, num_classes), rate / (num_classes - 1)).fill_diagonal_(1 - rate)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.4])
+@pytest.mark.parametrize("factor", [0.2, 1.0, 5.0])
+def test_the_scale_is_found_through_the_noise(rate: float, factor: float) -> None:
+    logits, _, noisy = drawn(8000, rate)
+    found = calibrated_scale(factor * logits, noisy, uniform(rate, 5))
+    assert found * factor == pytest.approx(1.0, rel=0.1)
+
+
+def test_without_the_noise_the_scale_would_be_another() -> None:
+    logits, _, noisy = drawn(8000, 0.4)
+    assert calibrated_scale(logits, noisy, torch.eye(5)) < 0.5
+
+
+def test_the_surest_show_the_noise_and_not_the_errors() -> None:
+    logits, clean, noisy = drawn(8000, 0.3)
+    errors = float((logits.argmax(1) != clean).float().mean())
+    assert errors > 0.1
+    estimated = surest_transition(logits, noisy)
+    torch.testing.assert_close(estimated.sum(1), torch.ones(5).double())
+    torch.testing.assert_close(estimated, uniform(0.3, 5).double(), atol=0.04, rtol=0)
+    all_of_them = surest_transition(logits, noisy, surest=1.0)
+    assert float(1 - all_of_them.diag().mean()) > 0.3 + errors / 2
+
+
+def test_a_class_without_predictions_has_the_average_row() -> None:
+    logits = torch.eye(3)[:2].repeat(100, 1) * 5
+    given = torch.arange(200) % 2
+    given[:20] = 1 - given[:20]
+    estimated = surest_transition(logits, given, surest=1.0)
+    rate = 1 - 180.5 / 201
+    expected = torch.tensor([rate / 2, rate / 2, 1 - rate]).double()
+    torch.testing.assert_close(estimated[2], expected)
+    assert (estimated > 0).all()
+
+
+def test_the_posterior_is_bayes_rule() -> None:
+    logits, _, noisy = drawn(500, 0.2)
+    transition = uniform(0.2, 5)
+    scale = calibrated_scale(logits, noisy, transition)
+    made = label_posterior(logits, noisy, transition).exp()
+    for row in (0, 7, 499):
+        weights = [math.exp(scale * value) for value in logits[row].tolist()]
+        joint = [w * float(transition[y, noisy[row]]) for y, w in enumerate(weights)]
+        np.testing.assert_allclose(made[row], np.array(joint) / sum(joint), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.4])
+@pytest.mark.parametrize("factor", [0.3, 4.0])
+def test_probabilities_are_as_often_right_as_they_say(rate: float, factor: float) -> None:
+    logits, clean, noisy = drawn(20_000, rate)
+    logits = factor * logits
+    posterior = label_posterior(logits, noisy, surest_transition(logits, noisy)).exp()
+    right = posterior.gather(1, noisy[:, None]).flatten()
+    assert float(right.mean()) == pytest.approx(float((noisy == clean).double().mean()), abs=0.02)
+    for low in (0.0, 0.2, 0.4, 0.6, 0.8):
+        of = (right >= low) & (right < low + 0.2)
+        assert of.sum() > 100
+        seen = float((noisy == clean)[of].double().mean())
+        assert seen == pytest.approx(float(right[of].mean()), abs=0.07)
+
+
+def test_a_label_that_cannot_be_leaves_finite_numbers() -> None:
+    posterior = label_posterior(
+        torch.tensor([[900.0, 0.0], [900.0, 0.0]]), torch.tensor([0, 1]), torch.eye(2)
+    )
+    assert bool(posterior.isfinite().all())
+    torch.testing.assert_close(posterior.exp().sum(1), torch.ones(2).double())
+
+
+def test_bad_input_is_a_sentence() -> None:
+    logits, given = torch.zeros(4, 3), torch.zeros(4).long()
+    with pytest.raises(ValueError, match="transition"):
+        label_posterior(logits, given, torch.ones(3, 3))
+    with pytest.raises(ValueError, match="given"):
+        surest_transition(logits, given + 3)
+    with pytest.raises(ValueError, match="given"):
+        calibrated_scale(logits, given[:2], torch.eye(3))
