@@ -186,6 +186,7 @@ def configuration(
         "preset": preset,
         "seed": seed,
         "net": {"name": choice.net, **choice.net_options},
+        "augmentation": None if setup.augmentation is None else plain(setup.augmentation),
         "files": digests_of_files([plain(choice.method), choice.net_options]),
         "source": source,
         "data": {

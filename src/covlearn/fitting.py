@@ -16,16 +16,26 @@ from torch import Tensor, nn
 from covlearn.calibration import label_posterior, surest_transition
 from covlearn.config import nearest, override, parse_settings
 from covlearn.covariance import SecondOrder, covariance_table
-from covlearn.data import Split
+from covlearn.data import Augmentation, Split
 from covlearn.engine import Machine, Record
 from covlearn.evaluation import Progress
 from covlearn.evidence import Evidence, noise_evidence
-from covlearn.job import group, json_or_text, make_machine, make_method, resolve_device
+from covlearn.job import (
+    augmented,
+    group,
+    json_or_text,
+    make_machine,
+    make_method,
+    resolve_device,
+)
 from covlearn.ledger import Ledger
 from covlearn.methods import METHODS, presets
 from covlearn.methods.base import view_of
+from covlearn.methods.cal import SUREST
 from covlearn.methods.crossfit import CrossFittedCAL
+from covlearn.methods.from_scratch import from_scratch, movement
 from covlearn.methods.scaled import Choice, network, recommended
+from covlearn.nets.choice import worth_training
 from covlearn.run import LocalRun
 from covlearn.verdicts import DROP, Verdicts, decided, judge
 
@@ -57,10 +67,11 @@ class Fit:
 
 @dataclass(frozen=True)
 class Setup:
-    """How it is fitted: the method and its network, and the machine."""
+    """How it is fitted: the method and its network, the machine, and how images are moved."""
 
     choice: Choice
     machine: Machine
+    augmentation: Augmentation | None = None
 
 
 def set_up(
@@ -78,21 +89,29 @@ def set_up(
     ``machine.…``.
     """
     tree = parse_settings(as_lines(settings))
+    device = resolve_device(device)
     shape, num_classes = tuple(split.x.shape[1:]), split.num_classes
+    scratch = preset == "recommended" and worth_training(len(split), shape, device)
     choice = Choice(make_method(method), *network(shape, num_classes))
     if preset not in presets.PRESETS:
         raise ValueError(
             f"preset must be one of {', '.join(presets.PRESETS)}, got {preset!r}"
             f"{nearest(preset, presets.PRESETS)}"
         )
-    if method in METHODS:
+    if scratch and method in METHODS:
+        choice = from_scratch(method, num_examples=len(split), num_classes=num_classes)
+    elif method in METHODS:
         choice = recommended(method, num_examples=len(split), num_classes=num_classes, shape=shape)
         if preset != "recommended":
             choice = replace(choice, method=presets.preset(preset, method, "small"))
     if net not in ("auto", choice.net):
         choice = replace(choice, net=net, net_options={})
     own = set(getattr(choice.method, "__dataclass_fields__", ()))
-    others = {name: group(tree, name) if name not in own else {} for name in ("net", "machine")}
+    others = {
+        name: group(tree, name) if name not in own else {}
+        for name in ("net", "machine", "augmentation")
+    }
+    moved = movement(shape[0]) if scratch else {}
     options = {name: json_or_text(value) for name, value in others["net"].items()}
     return Setup(
         replace(
@@ -100,7 +119,8 @@ def set_up(
             method=override(choice.method, tree),
             net_options=choice.net_options | options,
         ),
-        make_machine(resolve_device(device), others["machine"]),
+        make_machine(device, others["machine"]),
+        augmented(split, moved, others["augmentation"]).augmentation,
     )
 
 
@@ -128,6 +148,7 @@ def fit_split(
     can go on; ``follow`` is then told of each epoch.
     """
     choice = setup.choice
+    split = replace(split, augmentation=setup.augmentation)
     run = LocalRun(
         split,
         net_name=choice.net,
@@ -153,19 +174,18 @@ def fit_split(
         assert isinstance(sieves, CrossFittedCAL)
         crossed = sieves.cross_fitted_logits(view_of(run))
     judged = split.judged
+    surest = sieves.surest if isinstance(sieves, CrossFittedCAL) else SUREST
     evidence = noise_evidence(
         crossed[judged],
         split.y.cpu()[judged],
-        surest=getattr(sieves, "surest", 0.25),
+        surest=surest,
         tolerated=getattr(sieves, "tolerated", 0.02),
         significance=getattr(sieves, "significance", 0.01),
     )
     # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came from
     # (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
     relearned = evidence.contradictory and run.refined_by is not None
-    transition = surest_transition(
-        crossed[judged], split.y.cpu()[judged], surest=getattr(sieves, "surest", 0.25)
-    )
+    transition = surest_transition(crossed[judged], split.y.cpu()[judged], surest=surest)
     logits = label_posterior(own_logits if relearned else crossed, split.y.cpu(), transition)
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
     if split.trusted is not None:

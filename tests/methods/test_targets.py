@@ -11,7 +11,7 @@ from covlearn.covariance import SecondOrder, cal
 from covlearn.data import Batch
 from covlearn.engine import Outputs
 from covlearn.ledger import Ledger
-from covlearn.methods import CAL
+from covlearn.methods import CAL, CE
 from covlearn.methods.base import view_of
 from covlearn.methods.targets import EPS, TARGETS, Targeted, soft_transition
 from covlearn.run import LocalRun
@@ -171,3 +171,21 @@ def test_each_target_trains_on_the_same_refined_labels(target: Any, scores: Any)
 def test_settings_that_contradict_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CAL(**settings)
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_labels_are_left_alone_where_there_is_no_evidence(wrong: bool) -> None:
+    toy = make_toy(600)
+    split = toy.split if wrong else replace(toy.split, y=toy.clean)
+    method = shortened(CAL(scores="averaged", threshold="argmax", look_for_evidence=True), epochs=8)
+    run = LocalRun(split, seed=0)
+    method.fit(view_of(run))
+    assert run.refined is not None
+    assert run.refined_by is not None
+    assert run.facts["evidence_found"] is wrong
+    assert ("cal" if wrong else "ce") in run.history
+    assert bool((run.refined[0] != split.y).any()) is wrong
+    if not wrong:
+        alone = LocalRun(split, seed=0)
+        CE(replace(method.plan, divide_lr=False)).fit(view_of(alone))
+        assert alone.history["ce"][-1]["loss"] == run.history["ce"][-1]["loss"]

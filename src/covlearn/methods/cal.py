@@ -12,6 +12,7 @@ from covlearn.config import nearest
 from covlearn.covariance import SecondOrder, Weighting, batch_mass, cal, with_covariance
 from covlearn.data import Batch, Split
 from covlearn.engine import Objective, Outputs, Plan
+from covlearn.evidence import noise_evidence
 from covlearn.ledger import Ledger
 from covlearn.losses import (
     confidence,
@@ -43,6 +44,9 @@ Threshold = Literal["fixed", "quantile", "auto", "argmax"]
 Scores = Literal["training", "evaluation", "averaged"]
 Prior = Literal["root", "plain"]
 AVERAGE_PREDICTIONS = 0.9
+SUREST = 0.5
+"""The share of surest predictions in which a sieve that was trained on the labels themselves looks
+for evidence: of wrong labels it is less sure, so that the surest quarter has too few of them."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,9 @@ class CAL:
     :meth:`peer_strength`)."""
     base: Base = "ce"
     weighting: Weighting = "class"
+    look_for_evidence: bool = False
+    """Change no label, and train plain cross-entropy, where the sieve's surest predictions
+    contradict no more labels than errors of its own would (:mod:`covlearn.evidence`)."""
     target: Target = "noisy"
     """What stage 2's cross-entropy is against: the noisy label with the covariance subtracted, D̂'s
     label, its row of T̂, the posterior that D̂ was made of, or that times T̂."""
@@ -119,6 +126,11 @@ class CAL:
             raise ValueError(f"kept must lie in (0, 1], got {self.kept}; 61.54 % is written 0.6154")
         if not 0 <= self.prior_scale < torch.inf:
             raise ValueError(f"prior_scale must be finite and ≥ 0, got {self.prior_scale}")
+        if self.look_for_evidence and (self.labels is not None or self.scores == "training"):
+            raise ValueError(
+                "look_for_evidence needs the probabilities that D̂ was made of; set scores to "
+                "evaluation or averaged, and labels to none"
+            )
         if self.target != "noisy" and (self.relabel or not self.covariance or self.base != "ce"):
             raise ValueError(
                 f"target={self.target!r} is cross-entropy that stands for noisy labels and their "
@@ -145,12 +157,17 @@ class CAL:
         if not self.needs_refined:
             return self.fit_without(run)
         refined, sieve, posterior = self.build(run)
+        if self.look_for_evidence:
+            assert posterior is not None
+            if not self.contradicted(run, posterior):
+                return self.fit_given(run, refined, posterior)
         refined = hold_fixed(refined, run.split.y.cpu(), run.split.trusted)
         posterior = held_posterior(posterior, run.split)
         if bool(refined.dropped.all()):
             raise ValueError("D̂ must keep some example, got none; move lower and upper together")
         reason = "sieve score above the threshold" if sieve is not None else "from a file"
-        run.keep_labels(refined.label, refined.score, reason=reason)
+        judged_by = logs(posterior) if self.look_for_evidence and posterior is not None else None
+        run.keep_labels(refined.label, refined.score, reason=reason, logits=judged_by)
         return self.second_stage(run, refined, sieve, posterior)
 
     def second_stage(
@@ -188,6 +205,33 @@ class CAL:
             self.plan,
             balanced_batches=self.balanced_batches,
         )
+        return model
+
+    def contradicted(self, run: Run, posterior: Tensor) -> bool:
+        """Whether the surest predictions contradict more labels than errors would."""
+        judged = run.split.judged
+        evidence = noise_evidence(
+            posterior[judged].clamp(min=1e-12).log(), run.split.y.cpu()[judged]
+        )
+        run.note(
+            surest=evidence.surest,
+            surest_contradicted=evidence.contradicted,
+            evidence_p_value=evidence.p_value,
+            evidence_found=evidence.found,
+        )
+        return evidence.contradictory
+
+    def fit_given(self, run: Run, refined: Refined, posterior: Tensor) -> nn.Module:
+        """Plain cross-entropy on the labels as they were given."""
+        noisy = run.split.y.cpu()
+        run.keep_labels(
+            noisy,
+            refined.score,
+            reason="no evidence of wrong labels",
+            logits=posterior.clamp(min=1e-12).log(),
+        )
+        model = run.net("ce")  # the same network as that of method ce
+        run.train("ce", model, CrossEntropy(), replace(self.plan, divide_lr=False))
         return model
 
     @property
@@ -287,9 +331,7 @@ class CAL:
                 f"{len(noisy)} without one; set scores=evaluation, or train the sieve for longer"
             )
         if self.scores == "averaged":
-            soft = self.target.startswith("posterior")
-            posterior = averaged_probs(ledger) if soft else None
-            return self.refine(run, *averaged_scores(ledger, noisy)), sieve, posterior
+            return self.refine(run, *averaged_scores(ledger, noisy)), sieve, averaged_probs(ledger)
         return self.refine(run, ledger.score.cpu(), ledger.prediction.long().cpu()), sieve, None
 
     def refine(self, run: Run, score: Tensor, prediction: Tensor) -> Refined:
@@ -358,6 +400,11 @@ def averaged_scores(ledger: Ledger, noisy: Tensor) -> tuple[Tensor, Tensor]:
         scores.append(adjusted_loss(probs, noisy[idx.cpu()].to(probs.device)).cpu())
         predictions.append(probs.argmax(dim=1).cpu())
     return torch.cat(scores), torch.cat(predictions)
+
+
+def logs(probs: Tensor) -> Tensor:
+    """ln p, finite where p is zero."""
+    return probs.clamp(min=1e-12).log()
 
 
 def held_posterior(posterior: Tensor | None, split: Split) -> Tensor | None:

@@ -271,7 +271,7 @@ PUBLISHED_CIFAR: dict[str, Tree] = {
 # The CIFAR-100 code leaves β at one and multiplies the prior instead.
 SCALED_PRIOR: Tree = {"sieve_beta": {"value": 1.0}, "beta": {"value": 1.0}, "prior_scale": 10.0}
 # An average of the weights is worth points to every method, so that every method gets it.
-AVERAGED_SCORES: Tree = {"scores": "averaged", "threshold": "argmax"}
+AVERAGED_SCORES: Tree = {"scores": "averaged", "threshold": "argmax", "look_for_evidence": True}
 AVERAGED = {name: _each_plan(name, {"average": 0.999}) for name in METHODS}
 BY_BOTH: dict[tuple[str, str], dict[str, Tree]] = {
     ("paper", "cifar10"): {"cal": CONSTANT_BETA},

@@ -1,0 +1,85 @@
+"""Fitting many small images on a GPU: the settings of CIFAR, and images that move."""
+
+import pytest
+import torch
+
+from covlearn import fitting
+from covlearn.data import Augmentation, Split
+from covlearn.engine import Machine
+from covlearn.fitting import Setup, fit_split, set_up
+from covlearn.methods import CAL
+from covlearn.methods.crossfit import CrossFittedCAL
+from covlearn.methods.scaled import Choice
+from covlearn.nets import choice
+from covlearn.schedules import Ramp
+from covlearn.testing import shortened
+
+STILL = Augmentation(mean=(0.5,), std=(0.25,))
+
+
+def images(size: int = 120) -> Split:
+    """Three classes that differ in the row that is bright; a fifth of the labels is wrong."""
+    generator = torch.Generator().manual_seed(0)
+    clean = torch.arange(size) % 3
+    x = torch.randint(60, (size, 8, 8, 1), generator=generator, dtype=torch.uint8)
+    x[torch.arange(size), 2 * clean + 1] += 150
+    wrong = torch.rand(size, generator=generator) < 0.2
+    return Split(x, torch.where(wrong, (clean + 1) % 3, clean), 3, STILL)
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(choice, "FEWEST", 100)
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_many_images_and_a_gpu_get_a_network_from_scratch() -> None:
+    made = set_up("cal", split=images())
+    assert made.choice.net == "resnet34"
+    assert type(made.choice.method) is CAL
+    assert made.choice.method.scores == "averaged"
+    assert made.augmentation == Augmentation(mean=(0.5,), std=(0.25,), crop=1, flip=True)
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_settings_go_over_it() -> None:
+    made = set_up("cal", split=images(), settings=["augmentation.flip=false", "plan.epochs=7"])
+    assert made.augmentation is not None
+    assert not made.augmentation.flip
+    assert isinstance(made.choice.method, CAL)
+    assert made.choice.method.plan.epochs == 7
+
+
+def test_few_images_or_no_gpu_stay_as_they_were() -> None:
+    made = set_up("cal", split=images(), device="cpu")
+    assert isinstance(made.choice.method, CrossFittedCAL)
+    assert made.augmentation == STILL
+    features = Split(torch.randn(40, 5), torch.arange(40) % 2, 2)
+    with pytest.raises(ValueError, match="augmentation is for uint8 images"):
+        set_up("cal", split=features, settings=["augmentation.flip=false"], device="cpu")
+
+
+def test_verdicts_come_from_averaged_predictions_and_images_move() -> None:
+    split = images(300)
+    method = shortened(
+        CAL(
+            scores="averaged",
+            threshold="argmax",
+            look_for_evidence=True,
+            sieve_beta=Ramp(0.0),
+            beta=Ramp(0.0),
+        ),
+        epochs=6,  # more, and it knows three hundred labels by heart
+        lr=0.05,
+    )
+    moved = Augmentation(mean=(0.5,), std=(0.25,), flip=True)
+    setup = Setup(Choice(method, "cnn", {}), Machine(), moved)
+    fit = fit_split(split, setup, seed=0)
+    assert set(fit.history) == {"sieve", "cal"}, "no other sieves are trained for the verdicts"
+    clean = torch.arange(300) % 3
+    flagged = torch.from_numpy(fit.verdicts.decision != "keep")
+    wrong = split.y != clean
+    assert fit.evidence.found
+    assert int((flagged & wrong).sum()) > 0.8 * int(wrong.sum())
+    assert int((flagged & ~wrong).sum()) < 0.05 * int((~wrong).sum())
