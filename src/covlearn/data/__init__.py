@@ -1,6 +1,17 @@
 """What training sees: splits, batches, augmentation. No type here can hold a clean label."""
 
 from covlearn.data.augment import Augmentation
-from covlearn.data.batches import Batch, Batches, Loaded, Mix, Resident, Split
+from covlearn.data.batches import Batch, Batches, Loaded, Mix, Resident, Split, batches_of
+from covlearn.data.image_files import ImageFiles
 
-__all__ = ["Augmentation", "Batch", "Batches", "Loaded", "Mix", "Resident", "Split"]
+__all__ = [
+    "Augmentation",
+    "Batch",
+    "Batches",
+    "ImageFiles",
+    "Loaded",
+    "Mix",
+    "Resident",
+    "Split",
+    "batches_of",
+]
