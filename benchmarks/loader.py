@@ -12,12 +12,14 @@ process and its workers together (proportional set size), looked at during an ep
 
 import argparse
 import importlib
+import itertools
 import json
 import multiprocessing
 import os
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -101,28 +103,20 @@ def started(data: Resident | Loaded) -> Iterator[Any]:
 
 def rates(split: Split, *, rounds: int, images: int) -> dict[str, Any]:
     """Images a second of CPU time, by turns."""
-    names = paths_of(split)
+    split = split.subset(
+        torch.from_numpy(np.random.default_rng(0).permutation(len(split))[:images])
+    )
+    images, names, epochs = len(split), paths_of(split), itertools.count()
     data = batches_of(split, batch_size=BATCH, num_workers=1)
-    batches = started(data)
-    generator = np.random.default_rng(0)
-
-    def loader() -> None:
-        nonlocal batches
-        for _ in range(images // BATCH):
-            if next(batches, None) is None:
-                batches = started(data)
-
-    def chosen() -> list[int]:
-        return [int(place) for place in generator.integers(len(names), size=images)]
-
     calls: dict[str, Callable[[], object]] = {
-        "bare": lambda: bare([names[place] for place in chosen()]),
-        "decoding": lambda: [split.x[place] for place in chosen()],
-        "loader": loader,
+        "bare": lambda: bare(names),
+        "decoding": lambda: [split.x[place] for place in range(images)],
+        # Whole epochs, so that nothing is read ahead for another turn.
+        "loader": lambda: deque(data.epoch(next(epochs)), maxlen=0),
     }
     torchvision = by_torchvision()
     if torchvision is not None:
-        calls["torchvision"] = lambda: torchvision([names[place] for place in chosen()])
+        calls["torchvision"] = lambda: torchvision(names)
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds + 1):
         for name, call in calls.items():
@@ -146,8 +140,8 @@ def rates(split: Split, *, rounds: int, images: int) -> dict[str, Any]:
     }
 
 
-def memory(split: Split, *, workers: int, looks: int = 10) -> dict[str, Any]:
-    """Over one epoch of all files, at equal distances."""
+def memory(split: Split, *, workers: int, looks: int = 40) -> dict[str, Any]:
+    """Over one epoch of all files, at equal distances; growth of the peak from half to half."""
     data = batches_of(split, batch_size=BATCH, num_workers=workers)
     total = -(-len(split) // BATCH)
     batches = started(data)
@@ -160,7 +154,7 @@ def memory(split: Split, *, workers: int, looks: int = 10) -> dict[str, Any]:
         "images": len(split),
         "workers": workers,
         "mib": found,
-        "growth_mib_after_the_first_tenth": max(found) - found[0],
+        "growth_mib": max(found[looks // 2 :]) - max(found[: looks // 2]),
     }
 
 
@@ -253,7 +247,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--images", type=int, default=320, help="in a turn")
+    parser.add_argument("--images", type=int, default=256, help="in a turn")
     parser.add_argument("--train", type=int, metavar="WORKERS", help="also time steps of training")
     parser.add_argument("--steps", type=int, default=100, help="of training in a turn")
     parser.add_argument("--out", type=Path, default=OUT)
@@ -262,7 +256,7 @@ def main() -> None:
     record: dict[str, Any] = {"environment": environment(), "batch_size": BATCH}
     for name, sizes in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
-            write_lookalike(Path(folder), noisy=args.files, clean=14, sizes=sizes)
+            write_lookalike(Path(folder), noisy=args.files, clean=14, sizes=sizes, drawn=56)
             split = read_split(Path(folder), "noisy_train")
             found: dict[str, Any] = {
                 "sizes": sizes,

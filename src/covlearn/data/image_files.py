@@ -104,13 +104,11 @@ def read_square(path: Path, side: int) -> NDArray[np.uint8]:
             image.draft("RGB", (side, side))
             whole = image if image.mode == "RGB" else image.convert("RGB")
             short = min(whole.size)
-            left, top = ((length - short) / 2 for length in whole.size)
-            square = whole.resize(
-                (side, side),
-                Image.Resampling.BILINEAR,
-                box=(left, top, left + short, top + short),
-            )
-            return np.array(square, dtype=np.uint8)
+            left, top = ((length - short) // 2 for length in whole.size)
+            middle = (left, top, left + short, top + short)
+            if short == side:
+                return np.array(whole.crop(middle))
+            return np.array(whole.resize((side, side), Image.Resampling.BILINEAR, box=middle))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(
             f"{path} cannot be read as an image: {error}; replace it, or take it out of its list"

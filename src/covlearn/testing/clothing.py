@@ -24,7 +24,7 @@ def write_lookalike(
     noisy: int = 20_000,
     clean: int = 140,
     sizes: Sequence[tuple[int, int]] = ((300, 400), (400, 300), (400, 400)),
-    drawn: int = 280,
+    drawn: int = 140,
     seed: int = 0,
     progress: Progress = silent,
 ) -> NDArray[np.int64]:
