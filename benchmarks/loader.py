@@ -6,7 +6,8 @@
 By turns, in rounds, and by CPU time of all processes that take part, since the machine may be
 shared: a bare PIL loop (open, convert, scale the short side to 256, cut 224 of it, as an array),
 the same by torchvision where it is installed, our decoding alone, and the loader with one worker up
-to the normalised batch that a network sees. Ratios are within a round. Memory is that of this
+to the augmented batch that a network sees, all of it on the CPU; of that also the worker's part,
+since augmentation is a GPU's where there is one. Ratios are within a round. Memory is that of this
 process and its workers together (proportional set size), looked at during an epoch.
 """
 
@@ -74,13 +75,13 @@ def by_torchvision() -> Callable[[list[Path]], None] | None:
     return read
 
 
-def cpu_seconds() -> float:
-    """Of this process and of the workers that it has now."""
+def worker_seconds() -> float:
+    """CPU time of the workers that there are now."""
     ticks = 0
     for child in multiprocessing.active_children():
         fields = Path(f"/proc/{child.pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
         ticks += sum(int(field) for field in fields.split()[11:13])
-    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mib() -> float:
@@ -117,13 +118,16 @@ def rates(split: Split, *, rounds: int, images: int) -> dict[str, Any]:
     torchvision = by_torchvision()
     if torchvision is not None:
         calls["torchvision"] = lambda: torchvision(names)
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[str, list[float]] = {name: [] for name in (*calls, "workers of the loader")}
     for number in range(rounds + 1):
         for name, call in calls.items():
-            before = cpu_seconds()
+            before, before_workers = time.process_time(), worker_seconds()
             call()
+            workers = worker_seconds() - before_workers
             if number:  # the first one warms up
-                seconds[name].append(cpu_seconds() - before)
+                seconds[name].append(time.process_time() - before + workers)
+                if name == "loader":
+                    seconds["workers of the loader"].append(workers)
     data.close()
     return {
         "rounds": rounds,

@@ -162,7 +162,7 @@ def test_workers_stay_for_training_and_go_after_an_evaluation() -> None:
         pids.append(sorted(child.pid or 0 for child in multiprocessing.active_children()))
     assert len(pids[0]) == 2
     assert pids[0] == pids[1]
-    training.close()
+    del training  # as good as close
     list(evaluation.epoch(0))
     assert not multiprocessing.active_children()
 

@@ -264,7 +264,7 @@ class Loaded(_Batches):
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch in order, this process's share of each; the last is smaller."""
         key, host_key = self.key(epoch), counter.key(self.seed, epoch)
-        asked: deque[tuple[Tensor, Tensor, Tensor]] = deque()
+        asked: deque[tuple[Tensor, Tensor, Tensor | None]] = deque()
 
         def requests() -> Iterator[list[int]]:
             # On the host: a list of positions on a GPU would have to wait for the step before.
@@ -272,17 +272,25 @@ class Loaded(_Batches):
                 request = self._request(whole, host_key)
                 # A partner of mixup is in the batch itself, and is read once.
                 once, where = request.unique(return_inverse=True)
-                asked.append((whole, request, where))
-                yield once.tolist()
+                twice = len(once) < len(request)
+                asked.append((whole, request, where if twice else None))
+                yield (once if twice else request).tolist()
 
-        for raw in self._read(requests()):
-            if self.device.type == "cuda":
-                raw = raw.pin_memory()  # noqa: PLW2901  so that the copy does not wait
-            whole, request, where = (
-                part.to(self.device, non_blocking=True) for part in asked.popleft()
-            )
-            raw = raw.to(self.device, non_blocking=True)[where]  # noqa: PLW2901
+        for read in self._read(requests()):
+            whole, request, where = asked.popleft()
+            raw = self._on_device(read)
+            if where is not None:
+                raw = raw[self._on_device(where)]
+            elif self.augmentation is None:
+                raw = raw.clone()  # what was read is overwritten by the next
+            whole, request = self._on_device(whole), self._on_device(request)
             yield self._batch(whole, request, prepare(raw, request, key, self.augmentation), key)
+
+    def _on_device(self, values: Tensor) -> Tensor:
+        if self.device.type != "cuda":
+            return values
+        # From pinned memory, so that the copy waits for no step.
+        return values.pin_memory().to(self.device, non_blocking=True)
 
     def close(self) -> None:
         """Ends the workers; another epoch starts new ones."""

@@ -43,12 +43,12 @@ class Readers:
     def __init__(
         self, dataset: Dataset[Tensor], *, workers: int, rows: int, seconds: float
     ) -> None:
+        self.workers: list[tuple[BaseProcess, Connection]] = []
         example = dataset[0].numpy()
         self.dataset = dataset
         self.seconds = seconds
         shape, kind = (AHEAD, rows, *example.shape), example.dtype
         self.slots = [_shared(shape, kind) for _ in range(workers)]
-        self.workers: list[tuple[BaseProcess, Connection]] = []
         for slots in self.slots:
             self.workers.append(self._start(slots))
 
@@ -79,6 +79,9 @@ class Readers:
         for process, connection in self.workers:
             _end(process, connection)
         self.workers.clear()
+
+    def __del__(self) -> None:
+        self.close()
 
     def _start(self, slots: NDArray[Any]) -> tuple[BaseProcess, Connection]:
         context = multiprocessing.get_context("fork")
