@@ -44,6 +44,7 @@ class Readers:
         self, dataset: Dataset[Tensor], *, workers: int, rows: int, seconds: float
     ) -> None:
         self.workers: list[tuple[BaseProcess, Connection]] = []
+        self.owner = os.getpid()
         example = dataset[0].numpy()
         self.dataset = dataset
         self.seconds = seconds
@@ -75,7 +76,9 @@ class Readers:
             received += 1
 
     def close(self) -> None:
-        """Ends the processes."""
+        """Ends the processes; a worker, which has a copy of this, does not."""
+        if os.getpid() != self.owner:
+            return
         for process, connection in self.workers:
             _end(process, connection)
         self.workers.clear()
