@@ -1,6 +1,8 @@
 """The Clothing1M recipe from the folder to the result, on a look-alike of a few small images."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor
 
 from covlearn import cli, records
-from covlearn.data import Loaded, clothing1m
+from covlearn.data import Loaded, clothing1m, image_files
 from covlearn.data.sources import Source, load_data
 from covlearn.job import Job, run_job, settled
 from covlearn.methods import CAL
@@ -287,6 +289,39 @@ def test_bits_do_not_depend_on_the_workers(root: Path, tmp_path: Path, finished:
     assert labels == (finished / records.LABELS).read_bytes()
     ours, theirs = (records.read(folder).config for folder in (tmp_path / "run", finished))
     assert ours["machine"] == theirs["machine"]  # so that a run goes on with more or fewer
+
+
+def test_a_worker_that_dies_changes_no_bit_of_a_run(
+    root: Path, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, here, flag = image_files.read_square, os.getpid(), tmp_path / "flag"
+
+    def deadly(path: Path, side: int) -> Any:
+        if os.getpid() != here and path.name == "noisy_train77,0.jpg" and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read(path, side)
+
+    monkeypatch.setattr(image_files, "read_square", deadly)
+    with pytest.warns(RuntimeWarning, match=r"reader process \d+ ended \(SIGKILL\)") as warned:
+        recipe(root, tmp_path / "run", "machine.workers=2")
+    assert len(warned) == 1
+    assert weights(tmp_path / "run") == weights(finished)
+
+
+def test_an_image_that_cannot_be_decoded_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_lookalike(tmp_path / "data", noisy=28, clean=14, sizes=((30, 30),), drawn=14)
+    bad = tmp_path / "data/images/9/19/noisy_train19,5.jpg"
+    bad.write_bytes(bad.read_bytes()[:200])
+    arguments = ["train", "--data", str(tmp_path / "data"), "--method", "ce", "--net", "cnn"]
+    arguments += ["--device", "cpu", "--out", str(tmp_path / "run")]
+    for workers in (0, 1):
+        assert cli.main([*arguments, "--set", f"machine.workers={workers}"]) == 2
+        error = capsys.readouterr().err
+        assert f"{bad} cannot be read as an image" in error
+        assert error.count("\n") == 1
 
 
 def test_the_presets_network_starts_from_weights_beside_the_data(tmp_path: Path) -> None:
