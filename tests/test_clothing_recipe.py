@@ -278,8 +278,8 @@ def test_stage_two_from_scratch_resumes_too(root: Path, tmp_path: Path, epochs: 
 
     with pytest.raises(Killed):
         recipe(root, tmp_path / "run", *settings, progress=killed)
-    recipe(root, tmp_path / "run", *settings, resume=True)
-    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    recipe(root, tmp_path / "run", *settings, "machine.workers=1", resume=True)
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
 def test_bits_do_not_depend_on_the_workers(root: Path, tmp_path: Path, finished: Path) -> None:
