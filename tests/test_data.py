@@ -174,6 +174,30 @@ def test_augmentation_agrees_with_the_loop(how: Augmentation) -> None:
         )
 
 
+@pytest.mark.parametrize("rotate", [0.0, 20.0])
+def test_a_window_is_taken_anywhere_and_in_evaluation_in_the_middle(rotate: float) -> None:
+    how = dataclasses.replace(AUGMENTATION, crop=0, window=5, rotate=rotate)
+    image, idx, key = draw_split().x, torch.arange(100, 145), counter.key(1, 2)
+    result = augment(image, idx, key, how)
+    assert result.shape == (45, 3, 5, 5)
+    down, right, flip = (
+        counter.below(bound, key, idx, stream).tolist()
+        for bound, stream in ((4, counter.CROP_DOWN), (4, counter.CROP_RIGHT), (2, counter.FLIP))
+    )
+    assert set(down) == set(right) == {0, 1, 2, 3}
+    turn = ((2 * counter.uniform(key, idx, counter.ROTATE) - 1) * rotate).tolist()
+    still = augment(image, idx, key, how.still)
+    for n in range(45):
+        whole = image[n].numpy()
+        expected = whole[down[n] : down[n] + 5, right[n] : right[n] + 5]
+        expected = expected[:, ::-1] if flip[n] else expected
+        expected = reference.rotate(expected, turn[n]) if rotate else expected
+        for ours, theirs in ((result[n], expected), (still[n], whole[1:6, 1:6])):
+            np.testing.assert_allclose(
+                ours, reference.normalise(theirs, how.mean, how.std), atol=2e-6
+            )
+
+
 def test_evaluation_neither_moves_nor_shuffles() -> None:
     split = draw_split()
     batch = next(Resident(split, batch_size=45, shuffle=False).epoch(9))
@@ -250,6 +274,13 @@ def test_bad_input_is_refused_with_a_reason() -> None:
         (lambda: Resident(split, batch_size=8, balanced_batches=0), "balanced_batches must"),
         (lambda: Resident(split, batch_size=22, num_processes=2), "example for each of 2"),
         (lambda: loaded(dataclasses.replace(split), batch_size=4, num_processes=3), "divide"),
+        (lambda: dataclasses.replace(AUGMENTATION, window=4), "either a window .* or a crop"),
+        (
+            lambda: dataclasses.replace(
+                split, augmentation=dataclasses.replace(AUGMENTATION, crop=0, window=9)
+            ),
+            "window must fit into images of 8 × 8, got 9",
+        ),
         (lambda: Loaded(Images(split.x), labels, 2, batch_size=4), "one entry an example"),
         (
             lambda: Resident(Split(float_x, labels, 3), batch_size=4, balanced_batches=1).order(0),

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from covlearn.capture import CapturedEpoch
 from covlearn.checkpoint import Checkpoint
-from covlearn.data import Augmentation, Resident, Split
+from covlearn.data import Augmentation, Loaded, Resident, Split
 from covlearn.engine import Machine, Plan, train
 from covlearn.evaluation import model_bytes
 from covlearn.ledger import Ledger
@@ -22,6 +22,7 @@ from covlearn.methods.ce import CrossEntropy
 from covlearn.nets import build_net
 from covlearn.run import LocalRun
 from covlearn.testing import make_toy, shortened
+from tests.test_data import Images
 
 pytestmark = [
     pytest.mark.gpu,
@@ -142,6 +143,24 @@ def test_batches_are_those_of_the_cpu() -> None:
         # The angle's sine may differ in the last bit, and with it a pixel on a border.
         same = (ours.x - theirs.x.cpu()).abs().amax(dim=1) < 1e-5
         assert float(same.float().mean()) > 0.999
+
+
+def test_loaded_batches_are_those_of_the_cpu() -> None:
+    how = Augmentation(mean=(0.5,) * 3, std=(0.25,) * 3, flip=True, window=12)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(256, (50, 16, 16, 3), dtype=torch.uint8, generator=generator)
+    y = torch.arange(50) % 5
+    options: dict[str, Any] = {"augmentation": how, "batch_size": 8, "mixup": True}
+    on_cpu, on_gpu = (
+        Loaded(Images(x), y, 5, device=device, num_workers=workers, **options)
+        for device, workers in (("cpu", 0), ("cuda", 2))
+    )
+    for ours, theirs in zip(on_gpu.epoch(3), on_cpu.epoch(3), strict=True):
+        assert ours.mix is not None
+        assert theirs.mix is not None
+        assert torch.equal(ours.idx.cpu(), theirs.idx)
+        torch.testing.assert_close(ours.x.cpu(), theirs.x)
+        torch.testing.assert_close(ours.mix.x.cpu(), theirs.mix.x)
 
 
 def test_bfloat16_learns_as_float32_does() -> None:

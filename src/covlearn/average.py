@@ -1,13 +1,14 @@
-"""An average of a network over the steps of its training.
+"""Networks beside the one that is trained: its average over the steps, and its best epoch.
 
 Averaging reads and writes every weight, which a step on a GPU feels. Over the thousand steps that a
 decay of 0.999 spans it makes no difference whether each of them is looked at or every eighth.
 """
 
 import copy
+from collections.abc import Mapping
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class Average(nn.Module):
@@ -41,3 +42,24 @@ class Average(nn.Module):
         for counter_, value in self._pairs:
             if not counter_.is_floating_point():
                 counter_.copy_(value)
+
+
+class Best(nn.Module):
+    """The model as it was after the epoch whose record is highest in one entry, the first if equal.
+
+    That entry must come from labels that are neither trained on nor tested with.
+    """
+
+    value: Tensor
+
+    def __init__(self, model: nn.Module, entry: str) -> None:
+        super().__init__()
+        self.model = copy.deepcopy(model)
+        self.entry = entry
+        self.register_buffer("value", torch.tensor(-torch.inf, dtype=torch.float64))
+
+    def look(self, model: nn.Module, record: Mapping[str, float]) -> None:
+        """Copies the model if there was none as good."""
+        if record[self.entry] > float(self.value):
+            self.value.fill_(record[self.entry])
+            self.model.load_state_dict(model.state_dict())

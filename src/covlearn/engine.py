@@ -6,6 +6,7 @@ function of seed and epoch, so that a run that was cut off ends with the same bi
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from covlearn import distributed
-from covlearn.average import Average
+from covlearn.average import Average, Best
 from covlearn.checkpoint import Checkpoint
 from covlearn.data import Batch, Batches, Resident, counter
 from covlearn.flat import Working, use_working_copy
@@ -77,6 +78,21 @@ class Machine:
     capture: bool = True
     """Run a step as one CUDA graph, where device, data and objective allow it."""
     compile: bool = False
+    workers: int | None = None
+    """Processes that read images which stay in files; None: as many as there are cores to spare.
+    The batches are the same whatever their number."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 0:
+            raise ValueError(f"workers must be at least 0, got {self.workers}")
+
+    def num_workers(self) -> int:
+        """For this process, which leaves a core to itself where there is another."""
+        if self.workers is not None:
+            return self.workers
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        return max(1, (cores or 1) // here - 1)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """bfloat16 where it is safe, if asked for; losses are float32 in any case."""
@@ -129,11 +145,14 @@ def train(
     ledger: Ledger | None = None,
     checkpoint: Checkpoint | None = None,
     after_epoch: AfterEpoch | None = None,
+    choose_by: str | None = None,
 ) -> list[Record]:
     """Minimises the objective over the batches; the model is changed in place.
 
     Returns one record an epoch: learning rate, β, mean loss, seconds, and what ``after_epoch``
-    (given the averaged model, if the plan asks for one) adds.
+    (given the averaged model, if the plan asks for one) adds. The model ends as it is after the
+    last epoch or, with ``choose_by``, as it was after the first of the epochs for which that entry
+    of the record is highest.
     """
     ledger = make_ledger(data, plan) if ledger is None else ledger
     model.to(data.device)
@@ -143,7 +162,8 @@ def train(
     average = None if plan.average is None else Average(model, plan.average)
     run_model: nn.Module = torch.compile(model) if machine.compile else model  # type: ignore[assignment]
     step = _Step(run_model, objective, optimizer, ledger, average, machine, parameters)
-    state = _State(model, objective, optimizer, ledger, average)
+    best = None if choose_by is None else Best(model, choose_by)
+    state = _State(model, objective, optimizer, ledger, average, best)
     history: list[Record] = []
     if checkpoint is not None and (saved := checkpoint.load()) is not None:
         history = state.restore(saved)
@@ -164,6 +184,8 @@ def train(
             record = {"epoch": epoch, "lr": lr, "beta": beta, "loss": loss}
             if after_epoch is not None:
                 record |= after_epoch(epoch, shown, ledger)
+            if best is not None:
+                best.look(shown, record)
             record["seconds"] = time.perf_counter() - started
             history.append(record)
             if not _finite(model):
@@ -176,7 +198,9 @@ def train(
                 checkpoint.save(state.whole(history), now=epoch + 1 == plan.epochs)
     if checkpoint is not None:
         checkpoint.wait()
-    if average is not None:
+    if best is not None and history:
+        model.load_state_dict(best.model.state_dict())
+    elif average is not None:
         model.load_state_dict(average.model.state_dict())
     return history
 
@@ -305,6 +329,7 @@ class _State:
         optimizer: torch.optim.Optimizer,
         ledger: Ledger,
         average: Average | None,
+        best: Best | None = None,
     ) -> None:
         self.parts: dict[str, Any] = {
             "model": model,
@@ -314,6 +339,8 @@ class _State:
         }
         if average is not None:
             self.parts["average"] = average
+        if best is not None:
+            self.parts["best"] = best
 
     def whole(self, history: list[Record]) -> dict[str, Any]:
         return {name: part.state_dict() for name, part in self.parts.items()} | {"history": history}

@@ -2,12 +2,12 @@
 
 import hashlib
 import io
+import math
 import os
 import platform
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from covlearn import distributed, records
 from covlearn.committee import Committee
 from covlearn.config import plain
-from covlearn.data import Resident, Split
+from covlearn.data import ImageFiles, Loaded, Resident, Split, batches_of
 from covlearn.engine import Machine, Record, predict
 from covlearn.ledger import Ledger
 from covlearn.metrics import accuracy, accuracy_of, label_quality, memorisation
@@ -27,6 +27,7 @@ from covlearn.records import Figure, Stage
 from covlearn.transition import count_transition
 
 EVALUATION_BATCH = 1024
+EVALUATION_VALUES = 2**24  # in a batch, of large images
 SCORE_BINS = 80
 
 Progress = Callable[[str, int, list[Record]], None]
@@ -43,17 +44,14 @@ class Evaluator:
         test: Split,
         *,
         held: Split | None,
+        held_is_noisy: bool = True,
         noisy: Tensor,
         clean: Tensor | None,
         machine: Machine,
     ) -> None:
-        options: dict[str, Any] = {
-            "batch_size": EVALUATION_BATCH,
-            "shuffle": False,
-            "device": machine.device,
-        }
-        self.test = Resident(test, **options)
-        self.held = None if held is None else Resident(held, **options)
+        self.test = evaluation_batches(test, machine)
+        self.held = None if held is None else evaluation_batches(held, machine)
+        self.chosen_by = "held-out noisy labels" if held_is_noisy else "the validation labels"
         self.num_classes = test.num_classes
         self.noisy = noisy.cpu()
         self.clean = None if clean is None else clean.cpu()
@@ -67,8 +65,8 @@ class Evaluator:
             fitted = memorisation(ledger.prediction, self.noisy, self.clean)
         figures = {
             "test_accuracy": self.accuracy(model, self.test),
-            "holdout_accuracy": nan if self.held is None else self.accuracy(model, self.held),
-            "memorisation": nan if fitted is None else fitted,
+            "holdout_accuracy": math.nan if self.held is None else self.accuracy(model, self.held),
+            "memorisation": math.nan if fitted is None else fitted,
         }
         if ledger.memory is not None:
             averaged = ledger.memory.predictions().cpu()
@@ -77,7 +75,7 @@ class Evaluator:
                 figures["averaged_right"] = accuracy(averaged, self.clean)
         return figures | {"evaluation_seconds": time.perf_counter() - started}
 
-    def accuracy(self, model: nn.Module, data: Resident) -> float:
+    def accuracy(self, model: nn.Module, data: Resident | Loaded) -> float:
         """Share of the examples for which the highest logit is the label's.
 
         Of a committee, its first member's: the network that such methods return.
@@ -93,7 +91,7 @@ class Evaluator:
             stage: Stage(
                 epochs=len(epochs),
                 seconds=sum(record["seconds"] for record in epochs),
-                test_accuracy=accuracy_of(epochs),
+                test_accuracy=accuracy_of(epochs, chosen_by=self.chosen_by),
                 memorisation=plain(epochs[-1]["memorisation"]) if epochs else None,
             )
             for stage, epochs in history.items()
@@ -268,8 +266,25 @@ def commit() -> str | None:
     return None
 
 
-def described(split: Split, test: Split, clean: Tensor | None) -> dict[str, Any]:
+def evaluation_batches(split: Split, machine: Machine) -> Resident | Loaded:
+    """The examples in their order, in batches that fit however large an example is."""
+    fitting = max(1, EVALUATION_VALUES // max(1, math.prod(split.x.shape[1:])))
+    return batches_of(
+        split,
+        num_workers=machine.num_workers(),
+        batch_size=min(EVALUATION_BATCH, fitting),
+        shuffle=False,
+        device=machine.device,
+    )
+
+
+def described(
+    split: Split, test: Split, clean: Tensor | None, validation: Split | None = None
+) -> dict[str, Any]:
     """What identifies the data of a run: sizes, and a digest of each array."""
+    chosen = {}
+    if validation is not None:
+        chosen = {"validation_x": digest(validation.x), "validation_y": digest(validation.y)}
     return {
         "examples": len(split),
         "classes": split.num_classes,
@@ -280,10 +295,13 @@ def described(split: Split, test: Split, clean: Tensor | None) -> dict[str, Any]
         "test_x": digest(test.x),
         "test_y": digest(test.y),
         "clean": None if clean is None else digest(clean),
+        **chosen,
     }
 
 
-def digest(values: Tensor) -> str:
-    """A short name for the values of a tensor."""
+def digest(values: Tensor | ImageFiles) -> str:
+    """A short name for the values of a tensor, or for the names and sizes of files."""
+    if isinstance(values, ImageFiles):
+        return values.identity[:16]
     array = np.ascontiguousarray(values.detach().cpu().numpy())
     return hashlib.sha256(array.data).hexdigest()[:16]

@@ -47,7 +47,7 @@ from covlearn.fitting import Fit, Setup, fit_split, set_up
 from covlearn.inputs import Examples
 from covlearn.nets import build_net, load_pretrained
 from covlearn.preparation import Standardizer
-from covlearn.run import input_shape, method_name
+from covlearn.run import input_shape, machine_config, method_name
 from covlearn.stages import digests_of_files
 from covlearn.verdicts import DECISIONS
 
@@ -197,7 +197,7 @@ def configuration(
             "y": digest(split.y),
             "trusted": None if split.trusted is None else digest(split.trusted),
         },
-        "machine": plain(setup.machine) | {"device": torch.device(setup.machine.device).type},
+        "machine": machine_config(setup.machine),
     }
 
 

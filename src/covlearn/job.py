@@ -17,14 +17,16 @@ from covlearn.methods import METHODS, Method, presets
 from covlearn.records import Result
 from covlearn.run import fit_and_evaluate
 
+WEIGHTS = (".pt", ".pth", ".safetensors")
+
 
 @dataclass(frozen=True)
 class Job:
     """Data, noise and method by name, with what is set otherwise than the preset has it.
 
     ``settings`` are ``path=value`` of the method's fields, of ``net.…``, ``machine.…`` and
-    ``augmentation.…``; ``net`` and ``holdout`` are the preset's if they are None. ``seed`` is that
-    of noise, weights and order.
+    ``augmentation.…``; ``net`` and ``holdout`` are the preset's if they are None, and so are the
+    weights that the preset's network starts with. ``seed`` is that of noise, weights and order.
     """
 
     data: str
@@ -65,6 +67,7 @@ def run_job(
         augmented(noisy.train, protocol.augmentation, others["augmentation"]),
         test=noisy.test,
         clean=noisy.clean,
+        validation=noisy.validation,
         noise_card=card,
         folder=folder,
         machine=machine,
@@ -93,7 +96,29 @@ def settled(job: Job) -> tuple[Method, dict[str, Tree]]:
         name: group(settings, name) if name not in own else {}
         for name in ("net", "machine", "augmentation")
     }
+    if job.preset is not None and job.net is None and "pretrained" not in others["net"]:
+        others["net"] |= pretrained_weights(job.preset, job.data)
     return override(method, settings), others
+
+
+def pretrained_weights(preset: str, data: str) -> Tree:
+    """The option of a preset's network that names the weights beside the data, if it wants any.
+
+    Weights of chance in their place would be another recipe without a word.
+    """
+    start = presets.protocol(preset, presets.data_kind(data)).pretrained
+    place = Path(data)
+    if start is None or not place.exists():  # that there is no such data is said elsewhere
+        return {}
+    folder = place if place.is_dir() else place.parent
+    found = sorted(path for path in folder.glob(f"{start}*") if path.suffix in WEIGHTS)
+    if len(found) != 1:
+        raise ValueError(
+            f"preset {preset} starts from {start}'s ImageNet weights as torchvision has them: "
+            f"there must be one file {folder / start}*.pth, got {len(found)}; put it there, name "
+            "it with --set net.pretrained=FILE, or start anew with net.pretrained=null"
+        )
+    return {"pretrained": str(found[0])}
 
 
 def make_method(name: str) -> Method:

@@ -88,10 +88,12 @@ def label_quality(refined: Array, noisy: Array, clean: Array, *, num_classes: in
     )
 
 
-def accuracy_of(history: Sequence[Mapping[str, float]]) -> Accuracy:
+def accuracy_of(
+    history: Sequence[Mapping[str, float]], *, chosen_by: str = "held-out noisy labels"
+) -> Accuracy:
     """A stage's test accuracy by each rule, from its records; the earliest epoch wins a tie.
 
-    ``holdout_accuracy`` is NaN where nothing is held out.
+    ``holdout_accuracy`` is that on ``chosen_by``, NaN where there is nothing to choose by.
     """
     if not history:
         return Accuracy(best=None, last=None, mean_of_last_ten=None, selected=None)
@@ -114,7 +116,7 @@ def accuracy_of(history: Sequence[Mapping[str, float]]) -> Accuracy:
         ),
         selected=of(
             max(history, key=lambda record: record["holdout_accuracy"]),
-            "highest on held-out noisy labels",
+            f"highest on {chosen_by}",
         )
         if not isnan(history[0]["holdout_accuracy"])
         else None,

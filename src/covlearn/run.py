@@ -20,16 +20,16 @@ import covlearn
 from covlearn import distributed, records
 from covlearn.checks import check_labels
 from covlearn.config import plain
-from covlearn.data import Resident, Split, counter
+from covlearn.data import Loaded, Resident, Split, batches_of, counter
 from covlearn.engine import Machine, Objective, Plan, Record, make_ledger, predict, train
 from covlearn.evaluation import (
-    EVALUATION_BATCH,
     Evaluator,
     Progress,
     Recorder,
     described,
     digest,
     environment,
+    evaluation_batches,
     example_table,
     model_bytes,
     probs_bytes,
@@ -51,6 +51,7 @@ from covlearn.stages import (
 )
 
 AfterEpoch = Callable[[str, int, nn.Module, Ledger], Record]
+HOLDOUT = "holdout_accuracy"
 
 
 def fit_and_evaluate(
@@ -59,6 +60,7 @@ def fit_and_evaluate(
     *,
     test: Split,
     clean: Tensor | None = None,
+    validation: Split | None = None,
     noise_card: NoiseCard | None = None,
     folder: str | PathLike[str],
     machine: Machine = Machine(),
@@ -77,8 +79,9 @@ def fit_and_evaluate(
     """Trains on the noisy labels of ``split``, evaluates each epoch, and records it in ``folder``.
 
     ``test`` has right labels. ``clean``, the right training labels where they are known, only ever
-    reaches the evaluator. ``holdout`` is the share of the examples that leave training, so that
-    their noisy labels can choose an epoch. ``preset`` names where the method's settings came from,
+    reaches the evaluator. An epoch is chosen by ``validation``, other examples with right labels,
+    or, with ``holdout``, by the noisy labels of that share of the examples, which leaves training.
+    ``preset`` names where the method's settings came from,
     for the record. A finished folder of the same configuration is read back; an unfinished one is
     continued with ``resume``, and ends with the same figures and bits. Runs that are given the same
     folder of ``shared_stages`` train a stage that they have in common only once. ``job`` says in
@@ -87,7 +90,9 @@ def fit_and_evaluate(
     folder = Path(folder)
     if clean is not None:
         clean = check_labels(clean, num_classes=split.num_classes, length=len(split), name="clean")
-    _check_test(split, test)
+    for name, other in (("test", test), ("validation", validation)):
+        if other is not None:
+            _check_like(split, other, name)
     kept, held = held_out(len(split), holdout, seed)
     run = LocalRun(
         split.subset(kept)
@@ -112,9 +117,9 @@ def fit_and_evaluate(
         "net": {"name": net, **run.net_options},
         "files": digests_of_files([plain(method), run.net_options]),
         "holdout": holdout,
-        "data": {"name": data_name, **described(split, test, clean)},
+        "data": {"name": data_name, **described(split, test, clean, validation)},
         "noise": None if noise_card is None else noise_card.to_dict(),
-        "machine": plain(machine) | {"device": torch.device(machine.device).type},
+        "machine": machine_config(machine),
     }
     run.data_identity = fingerprint(config["data"])
     finished = _start(folder, config, resume=resume)
@@ -124,12 +129,13 @@ def fit_and_evaluate(
     with records.held(folder) if distributed.process() == 0 else contextlib.nullcontext():
         evaluator = Evaluator(
             test,
-            held=split.subset(held) if len(held) else None,
+            held=split.subset(held) if len(held) else validation,
+            held_is_noisy=bool(len(held)),
             noisy=run.split.y,
             clean=None if clean is None else clean[kept],
             machine=machine,
         )
-        run.after_epoch = evaluator
+        run.after_epoch, run.can_choose = evaluator, evaluator.held is not None
         recording = distributed.process() == 0
         if recording:
             records.write_json(folder / records.ENVIRONMENT, environment(machine))
@@ -180,6 +186,8 @@ class LocalRun:
     seed: int = 0
     folder: Path | None = None
     after_epoch: AfterEpoch | None = None
+    can_choose: bool = False
+    """Whether ``after_epoch`` gives an accuracy on labels that an epoch may be chosen by."""
     follow: Progress | None = None
     checkpoint_seconds: float = 30.0
     shared_stages: Path | None = None
@@ -214,10 +222,16 @@ class LocalRun:
         labels: Tensor | None = None,
         mixup: bool = False,
         balanced_batches: int | None = None,
+        keep_best: bool = False,
     ) -> Ledger:
         """Trains in place; a stage whose checkpoint is complete is read back instead."""
         if stage in self.history:
             raise ValueError(f"each stage of a run needs its own name, {stage!r} came twice")
+        if keep_best and not self.can_choose:
+            raise ValueError(
+                f"the best epoch of stage {stage} is chosen on a validation part or on held-out "
+                "labels, and there are none; set holdout, as holdout=0.1, or take the last epoch"
+            )
         split = self.split
         if labels is not None:
             split = replace(split, y=labels.clamp(min=0))
@@ -232,7 +246,8 @@ class LocalRun:
         )
         ledger = make_ledger(data, plan)
         evaluate = self.after_epoch
-        checkpoint = self.checkpoint(stage, plan, data, objective, model)
+        choose_by = HOLDOUT if keep_best else None
+        checkpoint = self.checkpoint(stage, plan, data, objective, model, choose_by)
         if self.to_share is not None:
             # A last stage is nobody else's, so that a stage is shared when another one follows.
             self.to_share.share()
@@ -252,6 +267,7 @@ class LocalRun:
                 after_epoch=None
                 if evaluate is None
                 else lambda epoch, shown, rows: evaluate(stage, epoch, shown, rows),
+                choose_by=choose_by,
             )
         except BaseException as error:
             if checkpoint is not None:
@@ -262,6 +278,8 @@ class LocalRun:
                 kept = "" if checkpoint is None else checkpoint.kept()
                 raise ValueError(f"stage {stage}: {error}{kept}") from error
             raise
+        finally:
+            data.close()
         if checkpoint is not None and self.history[stage]:
             self.to_share = checkpoint
         if self.history[stage]:
@@ -270,9 +288,7 @@ class LocalRun:
 
     def predict(self, model: nn.Module, *, features: bool = False) -> tuple[Tensor, Tensor | None]:
         """Logits, and features if asked for, of the training examples, in evaluation mode."""
-        data = Resident(
-            self.split, batch_size=EVALUATION_BATCH, shuffle=False, device=self.machine.device
-        )
+        data = evaluation_batches(self.split, self.machine)
         logits, hidden = predict(model, data, self.machine, features=features)
         return logits.cpu(), None if hidden is None else hidden.cpu()
 
@@ -288,10 +304,11 @@ class LocalRun:
         self.refined = label.cpu(), score.cpu(), reason
         self.refined_by = None if logits is None else logits.cpu()
 
-    def batches(self, split: Split, **options: Any) -> Resident:
+    def batches(self, split: Split, **options: Any) -> Resident | Loaded:
         """The training batches of this process."""
-        return Resident(
+        return batches_of(
             split,
+            num_workers=self.machine.num_workers(),
             device=self.machine.device,
             process=distributed.process(),
             num_processes=distributed.num_processes(),
@@ -299,7 +316,13 @@ class LocalRun:
         )
 
     def checkpoint(
-        self, stage: str, plan: Plan, data: Resident, objective: Objective, model: nn.Module
+        self,
+        stage: str,
+        plan: Plan,
+        data: Resident | Loaded,
+        objective: Objective,
+        model: nn.Module,
+        choose_by: str | None,
     ) -> FollowedCheckpoint | None:
         """Where a stage is kept, under a name for everything that decides what it computes."""
         if self.folder is None:
@@ -317,6 +340,7 @@ class LocalRun:
                 "augmentation": plain(data.augmentation),
                 "mixup": data.mixup,
                 "balanced_batches": data.balanced_batches,
+                "choose_by": choose_by,
                 "objective": identity_of(objective),
                 "network": digest_of(model),
                 "precision": self.machine.precision,
@@ -350,7 +374,15 @@ def held_out(num_examples: int, share: float, seed: int) -> tuple[Tensor, Tensor
 def input_shape(split: Split) -> tuple[int, ...]:
     """The shape of one example as a network sees it."""
     shape = tuple(split.x.shape[1:])
-    return (shape[2], shape[0], shape[1]) if split.augmentation is not None else shape
+    if split.augmentation is None:
+        return shape
+    return (shape[2], *split.augmentation.shape(*shape[:2]))
+
+
+def machine_config(machine: Machine) -> dict[str, Any]:
+    """What of the machine belongs to a run: not which GPU it was, nor how many read the images."""
+    known = plain(machine) | {"device": torch.device(machine.device).type}
+    return {name: value for name, value in known.items() if name != "workers"}
 
 
 def method_name(method: Method) -> str:
@@ -360,12 +392,12 @@ def method_name(method: Method) -> str:
     return next((name for name, known in METHODS.items() if known is kind), own)
 
 
-def _check_test(split: Split, test: Split) -> None:
-    if test.x.shape[1:] != split.x.shape[1:] or test.num_classes != split.num_classes:
+def _check_like(split: Split, other: Split, name: str) -> None:
+    if other.x.shape[1:] != split.x.shape[1:] or other.num_classes != split.num_classes:
         raise ValueError(
-            f"test must hold examples as the training split does, shape "
+            f"{name} must hold examples as the training split does, shape "
             f"{tuple(split.x.shape[1:])} and {split.num_classes} classes, got "
-            f"{tuple(test.x.shape[1:])} and {test.num_classes}"
+            f"{tuple(other.x.shape[1:])} and {other.num_classes}"
         )
 
 

@@ -9,8 +9,10 @@ import torch
 from PIL import Image
 
 from covlearn import cli
-from covlearn.data import Augmentation, Loaded
-from covlearn.data.clothing1m import NUM_CLASSES, ClothingImages, check_layout, read_part
+from covlearn.data import ImageFiles, batches_of
+from covlearn.data.clothing1m import MEAN, STD, check_layout, read_part, read_split
+from covlearn.data.image_files import image_files
+from covlearn.data.sources import load_data, with_noise
 
 KEYS = {
     "noisy_train": [f"images/{n % 2}/{n}/{n},1.jpg" for n in range(14)],
@@ -65,16 +67,14 @@ def test_texts_may_lie_in_a_folder_of_their_own(root: Path) -> None:
 
 
 def test_images_go_into_batches(root: Path) -> None:
-    part = read_part(root, "noisy_train")
-    images = ClothingImages(part.root, part.keys)
-    assert len(images) == 14
-    how = Augmentation(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    batches = Loaded(images, part.labels, NUM_CLASSES, augmentation=how, batch_size=5, seed=1)
-    seen = list(batches.epoch(0))
+    split = read_split(root, "noisy_train")
+    assert isinstance(split.x, ImageFiles)
+    assert split.x.shape == (14, 256, 256, 3)
+    seen = list(batches_of(split, batch_size=5, seed=1).epoch(0))
     assert [tuple(batch.x.shape) for batch in seen] == [(n, 3, 224, 224) for n in (5, 5, 4)]
     for batch in seen:
-        assert torch.equal(batch.y, part.labels[batch.idx])
-        red = batch.x[:, 0].mean(dim=(1, 2)) * 255
+        assert torch.equal(batch.y, split.y[batch.idx])
+        red = (batch.x[:, 0].mean(dim=(1, 2)) * STD[0] + MEAN[0]) * 255
         np.testing.assert_allclose(red, 10 * batch.idx, atol=3)
 
 
@@ -82,19 +82,53 @@ def test_an_image_is_scaled_and_cut_to_its_middle(tmp_path: Path) -> None:
     stripes = np.zeros((100, 400, 3), dtype=np.uint8)
     stripes[:, 150:250] = 255  # the middle of a wide image
     Image.fromarray(stripes).save(tmp_path / "wide.png")
-    image = ClothingImages(tmp_path, ["wide.png"])[0]
+    image = image_files(tmp_path, ["wide.png"], side=256)[0]
     assert image.dtype == torch.uint8
-    assert image.shape == (224, 224, 3)
+    assert image.shape == (256, 256, 3)
     assert float(image.float().mean()) > 250
     tall = stripes.transpose(1, 0, 2)
     Image.fromarray(np.ascontiguousarray(tall)).save(tmp_path / "tall.png")
-    assert float(ClothingImages(tmp_path, ["tall.png"])[0].float().mean()) > 250
+    assert float(image_files(tmp_path, ["tall.png"], side=256)[0].float().mean()) > 250
 
 
 def test_a_bad_image_is_named(root: Path) -> None:
     (root / KEYS["clean_test"][0]).write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"images/5/1.jpg cannot be read as an image"):
-        ClothingImages(root, KEYS["clean_test"])[0]
+        image_files(root, KEYS["clean_test"], side=256)[0]
+
+
+def test_a_folder_is_data(root: Path) -> None:
+    source = load_data(str(root))
+    assert (len(source.train), len(source.test), source.clean) == (14, 1, None)
+    assert source.validation is not None
+    assert source.validation.y.tolist() == [4, 5]
+    noisy, card = with_noise(source, "symmetric:0.5", seed=0)
+    assert card is not None
+    assert noisy.train.x is source.train.x
+    with pytest.raises(ValueError, match="instance-dependent noise needs all inputs at once"):
+        with_noise(source, "cal:0.4", seed=0)
+
+
+def test_files_are_known_by_their_names_and_sizes(root: Path) -> None:
+    def identity(side: int = 256) -> str:
+        return image_files(root, KEYS["clean_train"], side=side).identity
+
+    before = identity()
+    assert identity() == before
+    assert identity(side=64) != before
+    images = image_files(root, KEYS["clean_train"], side=256)
+    part = images.subset(torch.tensor([2, 0]))
+    assert [part.name(n) for n in range(2)] == [KEYS["clean_train"][2], KEYS["clean_train"][0]]
+    assert part.identity != images.subset(torch.tensor([0, 2])).identity != before
+    path = root / KEYS["clean_train"][1]
+    path.write_bytes(path.read_bytes() + b"more")
+    assert identity() != before
+
+
+def test_missing_images_are_said_before_training(root: Path) -> None:
+    without_images(root)
+    with pytest.raises(ValueError, match=r"2 of 14 are missing: images/1/3/3,1.jpg, images/0/4/"):
+        load_data(str(root))
 
 
 def test_a_whole_folder_is_counted(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,14 +118,13 @@ def test_cal_on_clothing1m(name: str) -> None:
         threshold="quantile",
         kept=0.6154,
         plan=replace(plan, lr=1e-5),
-        balanced_batches=8302,
+        balanced_subset=18_976,
+        sieve_best=True,
         beta=Ramp(1.0),
         weighting="sample" if name == "paper" else "class",
         warm_start=True,
     )
     assert cal(name, "clothing1m") == expected
-    assert expected.balanced_batches is not None
-    assert expected.balanced_batches * 32 == 14 * 18_976
 
 
 def test_cal_as_we_recommend_it() -> None:

@@ -94,7 +94,7 @@ def list_data(args: argparse.Namespace) -> int:  # noqa: ARG001  every command t
                 where = f"{path} is damaged; covlearn data fetch {facts.name}"
         sizes = f"{facts.num_train:,} + {facts.num_test:,} images of 32 × 32"
         table.add_row(facts.name, f"{sizes}, {facts.num_classes} classes", where)
-    table.add_row("clothing1m", "1 million images of 14 classes", "covlearn data check only")
+    table.add_row("clothing1m", "1 million images of 14 classes", "train --data PATH")
     table.add_row("FILE.npz", "your own: x, y, x_test, y_test", "")
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     return 0

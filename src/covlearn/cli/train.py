@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from covlearn import records
-from covlearn.cli.progress import progress_bars
+from covlearn.cli.progress import progress_bars, step_bars
 from covlearn.config import as_text, leaves, plain
 
 EXAMPLE = """\
@@ -25,12 +25,14 @@ example:
 --preset sets every field of the method for the data, the network and how images are moved: paper
 (as its text says), published (as its code does) or recommended (ours, which also holds out 10 % of
 the labels). What --set says goes over it. The data counts as cifar10, cifar100 or clothing1m if its
-file is called so, else as small.
+file is called so, or clothing1m if it is a folder, else as small.
 --set changes a field of the method (covlearn methods NAME lists them), an option of the net
 (net.…; net.pretrained=FILE loads weights), how it is computed (machine.…; on a GPU the precision
 is bfloat16 unless it is set) or how images are moved (augmentation.…).
-Data is digits, cifar10 or cifar100 (covlearn data fetch gets them), or an .npz file with x, y,
-x_test, y_test and, if they are known, clean labels.
+Data is digits, cifar10 or cifar100 (covlearn data fetch gets them), the folder of Clothing1M as it
+is published (covlearn data check clothing1m PATH), or an .npz file with x, y, x_test, y_test and,
+if they are known, clean labels. Images of a folder are read as they are needed, by machine.workers
+processes.
 Noise is none, symmetric:RATE, pair:RATE or, instance-dependent, cal:RATE, ptd:RATE, simifeat:RATE,
 bltm:RATE, calibrated:RATE; published:RATE, the paper's own labels for CIFAR; as_published:RATE, new
 ones drawn as those were; or file:PATH with
@@ -50,7 +52,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.set_defaults(command=train)
     add = parser.add_argument
-    add("--data", required=True, help="digits, cifar10, cifar100, or an .npz file")
+    add("--data", required=True, help="digits, cifar10, cifar100, Clothing1M's folder, or an .npz")
     add(
         "--noise", default="none", metavar="KIND:RATE", help="noise to put on the labels; see below"
     )
@@ -68,6 +70,7 @@ def add_parser(commands: Any) -> None:
 
 def train(args: argparse.Namespace) -> int:
     """Trains, evaluates and records one run."""
+    from covlearn.data.sources import load_data  # noqa: PLC0415
     from covlearn.job import Job, run_job, settled  # noqa: PLC0415
 
     job = Job(
@@ -81,8 +84,18 @@ def train(args: argparse.Namespace) -> int:
         settings=tuple(args.set),
     )
     warn_of_what_comes_too_late(settled(job)[0])
-    with process_group(args.device) as device, progress_bars() as progress:
-        result = run_job(job, args.out, device=device, resume=args.resume, progress=progress)
+    with process_group(args.device) as device:
+        with step_bars() as loading:
+            source = load_data(job.data, loading)
+        with progress_bars() as progress:
+            result = run_job(
+                job,
+                args.out,
+                device=device,
+                resume=args.resume,
+                progress=progress,
+                source=source,
+            )
     if int(os.environ.get("RANK", "0")) == 0:
         print(json.dumps(plain(result)) if args.json else summary(result, args.out))
     return 0

@@ -15,8 +15,10 @@ from covlearn.data import counter
 class Augmentation:
     """What happens to an image on its way into a batch: crop, flip, rotate, then normalise.
 
-    ``crop`` is the number of black pixels around the image of which a window of its size is taken,
-    ``rotate`` the largest angle in degrees, ``mean`` and ``std`` of the channels at scale 0–1.
+    ``crop`` is the number of black pixels around the image of which a window of its size is taken;
+    ``window`` is the side of a smaller window that is taken of the image itself, anywhere or, with
+    ``centred``, in the middle. ``rotate`` is the largest angle in degrees, ``mean`` and ``std`` are
+    those of the channels at scale 0–1.
     """
 
     mean: tuple[float, ...]
@@ -24,16 +26,33 @@ class Augmentation:
     crop: int = 0
     flip: bool = False
     rotate: float = 0.0
+    window: int = 0
+    centred: bool = False
+
+    def __post_init__(self) -> None:
+        if self.window < 0 or (self.window and self.crop):
+            raise ValueError(
+                "augmentation takes either a window of the image or a crop of what is around it, "
+                f"got window={self.window} and crop={self.crop}"
+            )
 
     @property
     def moves(self) -> bool:
         """Whether anything but normalisation happens."""
-        return bool(self.crop or self.flip or self.rotate)
+        return bool(self.crop or self.flip or self.rotate or self.window)
 
     @property
     def still(self) -> "Augmentation":
         """The same normalisation without any movement, for evaluation."""
-        return replace(self, crop=0, flip=False, rotate=0.0)
+        return replace(self, crop=0, flip=False, rotate=0.0, centred=bool(self.window))
+
+    def shape(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of what becomes of an image of these."""
+        if self.window > min(height, width):
+            raise ValueError(
+                f"augmentation.window must fit into images of {height} × {width}, got {self.window}"
+            )
+        return (self.window, self.window) if self.window else (height, width)
 
 
 def augment(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> Tensor:
@@ -48,7 +67,7 @@ def augment(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> 
 
 def gathered(image_NHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> Tensor:
     """``augment`` of the images at ``idx``, with the same bits; on CUDA in one pass."""
-    if not image_NHWC.is_cuda or how.rotate or not kernels.available():
+    if not image_NHWC.is_cuda or how.rotate or how.window or not kernels.available():
         return augment(image_NHWC[idx], idx, key, how)
     from covlearn.kernels.step import moved  # noqa: PLC0415  only where Triton is
 
@@ -65,8 +84,12 @@ def gathered(image_NHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) ->
 
 def normalise(image_BHWC: Tensor, how: Augmentation) -> Tensor:
     """(x / 255 − mean) / std, as (B, C, H, W), channels last in memory."""
-    scale, shift = _affine(how, image_BHWC.device)
-    return (image_BHWC * scale + shift).permute(0, 3, 1, 2)
+    size, height, width, channels = image_BHWC.shape
+    # By whole rows, and as floats first: a CPU does neither three channels at a time nor two types
+    # of numbers at once quickly.
+    scale, shift = (each.repeat(width) for each in _affine(how, image_BHWC.device))
+    rows = image_BHWC.reshape(size, height, width * channels).float().mul_(scale).add_(shift)
+    return rows.view(size, height, width, channels).permute(0, 3, 1, 2)
 
 
 @lru_cache
@@ -77,8 +100,29 @@ def _affine(how: Augmentation, device: torch.device) -> tuple[Tensor, Tensor]:
     return scale, shift
 
 
+def _windows(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> Tensor:
+    """Windows, perhaps flipped, cut out one by one: on a CPU faster than pixel by pixel."""
+    height, width = how.shape(*image_BHWC.shape[1:3])
+    starts = []
+    for full, part, stream in (
+        (image_BHWC.shape[1], height, counter.CROP_DOWN),
+        (image_BHWC.shape[2], width, counter.CROP_RIGHT),
+    ):
+        anywhere = counter.below(full - part + 1, key, idx, stream)
+        starts.append([(full - part) // 2] * len(idx) if how.centred else anywhere.tolist())
+    flipped = counter.below(2, key, idx, counter.FLIP).tolist()
+    cut = []
+    for image, top, left, flip in zip(image_BHWC, *starts, flipped, strict=True):
+        window = image[top : top + height, left : left + width]
+        cut.append(window.flip(1) if how.flip and flip else window)
+    return torch.stack(cut)
+
+
 def _moved(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> Tensor:
-    size, height, width, channels = image_BHWC.shape
+    if how.window and not how.rotate and not image_BHWC.is_cuda:
+        return _windows(image_BHWC, idx, key, how)
+    size, full_height, full_width, channels = image_BHWC.shape
+    height, width = how.shape(full_height, full_width)
     device = image_BHWC.device
     row = torch.arange(height, device=device).view(1, height, 1)
     col = torch.arange(width, device=device).view(1, 1, width)
@@ -94,16 +138,19 @@ def _moved(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> T
     if how.flip:
         flipped = counter.below(2, key, idx, counter.FLIP).view(size, 1, 1) == 1
         col = torch.where(flipped, width - 1 - col, col)
-    if how.crop:
-        places = 2 * how.crop + 1
-        down = counter.below(places, key, idx, counter.CROP_DOWN).view(size, 1, 1)
-        right = counter.below(places, key, idx, counter.CROP_RIGHT).view(size, 1, 1)
+    if how.window and how.centred:
+        row, col = row + (full_height - height) // 2, col + (full_width - width) // 2
+    elif how.crop or how.window:
+        # The places of a window in the image, or in what is `crop` pixels larger on each side.
+        spare = (full_height - height + 2 * how.crop, full_width - width + 2 * how.crop)
+        down = counter.below(spare[0] + 1, key, idx, counter.CROP_DOWN).view(size, 1, 1)
+        right = counter.below(spare[1] + 1, key, idx, counter.CROP_RIGHT).view(size, 1, 1)
         row, col = row + down - how.crop, col + right - how.crop
-        inside = inside & (row >= 0) & (row < height) & (col >= 0) & (col < width)
-    source = (row.clamp(0, height - 1) * width + col.clamp(0, width - 1)).expand(
-        size, height, width
-    )
-    flat = image_BHWC.reshape(size, height * width, channels)
+    if how.crop:
+        inside = inside & (row >= 0) & (row < full_height) & (col >= 0) & (col < full_width)
+    row, col = row.clamp(0, full_height - 1), col.clamp(0, full_width - 1)
+    source = (row * full_width + col).expand(size, height, width)
+    flat = image_BHWC.reshape(size, full_height * full_width, channels)
     moved = flat.gather(1, source.reshape(size, -1, 1).expand(-1, -1, channels))
     moved = moved.view(size, height, width, channels)
-    return moved * inside.expand(size, height, width).unsqueeze(-1)
+    return moved if inside.ndim == 0 else moved * inside.expand(size, height, width).unsqueeze(-1)

@@ -7,17 +7,21 @@ implementations, of any number of processes, and of a run that was interrupted.
 
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sized
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from covlearn.checks import check_labels
 from covlearn.data import counter
 from covlearn.data.augment import Augmentation, augment, gathered
+from covlearn.data.readers import Readers, can_fork
+
+WORKER_SECONDS = 120.0
 
 
 class Mix(NamedTuple):
@@ -42,10 +46,11 @@ class Split:
     """Examples with the labels they came with.
 
     ``x`` holds uint8 images (N, H, W, C), which need an ``augmentation`` (at least mean and std),
-    or float features (N, …), which take none.
+    or float features (N, …), which take none. Images that do not fit stay in their files.
     """
 
-    x: Tensor
+    # A tensor or ImageFiles; Any, since most who use a split were given one with a tensor.
+    x: Tensor | Any
     y: Tensor
     num_classes: int
     augmentation: Augmentation | None = None
@@ -54,15 +59,16 @@ class Split:
 
     def __post_init__(self) -> None:
         check_labels(self.y, num_classes=self.num_classes, length=len(self.x), name="y")
-        check_inputs(self.x[:1], self.augmentation)
+        check_inputs(self.x.dtype, tuple(self.x.shape), self.augmentation)
 
     def __len__(self) -> int:
         return len(self.x)
 
     def subset(self, idx: Tensor) -> "Split":
         """The examples at the given positions, numbered anew from zero."""
+        x = self.x[idx] if isinstance(self.x, Tensor) else self.x.subset(idx)
         trusted = None if self.trusted is None else self.trusted[idx]
-        return replace(self, x=self.x[idx], y=self.y[idx], trusted=trusted)
+        return replace(self, x=x, y=self.y[idx], trusted=trusted)
 
     @property
     def judged(self) -> Tensor:
@@ -70,6 +76,15 @@ class Split:
         if self.trusted is None or bool(self.trusted.all()):
             return torch.ones(len(self), dtype=torch.bool)
         return ~self.trusted
+
+    def whole(self, purpose: str) -> Tensor:
+        """All inputs at once, for a purpose that needs them; not of images that stay in files."""
+        if isinstance(self.x, Tensor):
+            return self.x
+        raise ValueError(
+            f"{purpose} needs all inputs at once, and these {len(self):,} images stay in their "
+            "files because they do not fit"
+        )
 
 
 class Batches(Protocol):
@@ -139,6 +154,9 @@ class _Batches(ABC):
     def __len__(self) -> int:
         return len(self.y)
 
+    def close(self) -> None:  # noqa: B027  there may be nothing to give back
+        """Gives back what is held between epochs; they can be asked for again all the same."""
+
     def order(self, epoch: int) -> Tensor:
         """The positions of an epoch, one after the other, for all processes together."""
         if not self.shuffle:
@@ -153,14 +171,9 @@ class _Batches(ABC):
         """The number that all random choices of an epoch start from."""
         return counter.key(self.seed, epoch).to(self.device)
 
+    @abstractmethod
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch in order, this process's share of each; the last is smaller."""
-        key = self.key(epoch)
-        wholes = self.order(epoch).split(self.batch_size)
-        requests = [self._request(whole, key) for whole in wholes]
-        for whole, request, raw in zip(wholes, requests, self._read(requests), strict=True):
-            x = prepare(raw, request, key, self.augmentation)
-            yield self._batch(whole, request, x, key)
 
     def _request(self, whole: Tensor, key: Tensor) -> Tensor:
         """What to read for this process's share of a batch: its examples, then their partners."""
@@ -200,20 +213,21 @@ class _Batches(ABC):
         place = torch.arange(len(drawn), device=self.device)
         return drawn[counter.bits(key, place, counter.BALANCE).argsort()][:total]
 
-    @abstractmethod
-    def _read(self, requests: list[Tensor]) -> Iterator[Tensor]:
-        """The raw inputs at each list of positions."""
-
 
 class Resident(_Batches):
     """The whole split on the device: nothing is copied from the host within an epoch."""
 
     def __init__(self, split: Split, **options: Any) -> None:
         super().__init__(split.y, split.num_classes, split.augmentation, **options)
-        self.x = split.x.to(self.device)
+        self.x = split.whole("keeping a split on the device").to(self.device)
 
-    def _read(self, requests: list[Tensor]) -> Iterator[Tensor]:
-        return (self.x[request] for request in requests)
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch in order, this process's share of each; the last is smaller."""
+        key = self.key(epoch)
+        for whole in self.order(epoch).split(self.batch_size):
+            request = self._request(whole, key)
+            x = prepare(self.x[request], request, key, self.augmentation)
+            yield self._batch(whole, request, x, key)
 
     def gather(self, idx: Tensor, key: Tensor) -> Batch:
         """One batch as tensor operations alone, for a step that is captured."""
@@ -226,7 +240,9 @@ class Resident(_Batches):
 class Loaded(_Batches):
     """Inputs from a map-style dataset, read by worker processes; for what does not fit.
 
-    ``dataset[i]`` is the input of example i: a uint8 image (H, W, C) or float features.
+    ``dataset[i]`` is the input of example i: a uint8 image (H, W, C) or float features, all of one
+    shape. Batches do not depend on ``num_workers``. A worker that ends, or needs longer than
+    ``worker_seconds`` for a batch, is reported and replaced.
     """
 
     def __init__(
@@ -237,27 +253,98 @@ class Loaded(_Batches):
         *,
         augmentation: Augmentation | None = None,
         num_workers: int = 0,
+        worker_seconds: float = WORKER_SECONDS,
         **options: Any,
     ) -> None:
         length = len(dataset) if isinstance(dataset, Sized) else None
         check_labels(y, num_classes=num_classes, length=length, name="y")
-        check_inputs(dataset[0].unsqueeze(0), augmentation)
+        first = dataset[0]
+        check_inputs(first.dtype, (1, *first.shape), augmentation)
         super().__init__(y, num_classes, augmentation, **options)
+        if num_workers < 0 or not worker_seconds > 0:
+            raise ValueError(
+                f"expected num_workers ≥ 0 and worker_seconds > 0, got {num_workers} and "
+                f"{worker_seconds}"
+            )
         self.dataset = dataset
-        self.num_workers = num_workers
+        self.num_workers = num_workers if can_fork() else 0
+        self.worker_seconds = worker_seconds
+        self.readers: Readers | None = None
 
-    def _read(self, requests: list[Tensor]) -> Iterator[Tensor]:
-        loader = DataLoader(
-            self.dataset,
-            batch_sampler=[request.tolist() for request in requests],
-            num_workers=self.num_workers,
-            collate_fn=torch.stack,
-            pin_memory=self.device.type == "cuda",
-            # The loader draws a seed for its workers; from a generator of its own it leaves the
-            # global state as it was.
-            generator=torch.Generator(),
-        )
-        return (raw.to(self.device, non_blocking=True) for raw in loader)
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch in order, this process's share of each; the last is smaller."""
+        key, host_key = self.key(epoch), counter.key(self.seed, epoch)
+        asked: deque[tuple[Tensor, Tensor, Tensor | None]] = deque()
+
+        def requests() -> Iterator[list[int]]:
+            # On the host: a list of positions on a GPU would have to wait for the step before.
+            for whole in self.order(epoch).cpu().split(self.batch_size):
+                request = self._request(whole, host_key)
+                # A partner of mixup is in the batch itself, and is read once.
+                once, where = request.unique(return_inverse=True)
+                twice = len(once) < len(request)
+                asked.append((whole, request, where if twice else None))
+                yield (once if twice else request).tolist()
+
+        for read in self._read(requests()):
+            whole, request, where = asked.popleft()
+            raw = self._on_device(read)
+            if where is not None:
+                raw = raw[self._on_device(where)]
+            elif self.augmentation is None:
+                raw = raw.clone()  # what was read is overwritten by the next
+            whole, request = self._on_device(whole), self._on_device(request)
+            yield self._batch(whole, request, prepare(raw, request, key, self.augmentation), key)
+
+    def _on_device(self, values: Tensor) -> Tensor:
+        if self.device.type != "cuda":
+            return values
+        # From pinned memory, so that the copy waits for no step.
+        return values.pin_memory().to(self.device, non_blocking=True)
+
+    def close(self) -> None:
+        """Ends the workers; another epoch starts new ones."""
+        if self.readers is not None:
+            self.readers.close()
+            self.readers = None
+
+    def _read(self, requests: Iterator[list[int]]) -> Iterator[Tensor]:
+        """The raw inputs at each list of positions; good until the next ones are asked for."""
+        if self.num_workers == 0:
+            for positions in requests:
+                yield torch.stack([self.dataset[position] for position in positions])
+            return
+        if self.readers is None:
+            share = -(-self.batch_size // self.num_processes)
+            self.readers = Readers(
+                self.dataset,
+                workers=self.num_workers,
+                rows=2 * share if self.mixup else share,
+                seconds=self.worker_seconds,
+            )
+        whole = False
+        try:
+            yield from self.readers.read(requests)
+            whole = True
+        finally:
+            # What was asked for and not fetched would come first in the next epoch; and evaluation
+            # comes seldom, so that its workers do not wait for it.
+            if not (whole and self.shuffle):
+                self.close()
+
+
+def batches_of(split: Split, *, num_workers: int = 0, **options: Any) -> Resident | Loaded:
+    """The batches of a split: from the device, or from files where it does not fit there."""
+    if isinstance(split.x, Tensor):
+        return Resident(split, **options)
+    return Loaded(
+        split.x,
+        split.y,
+        split.num_classes,
+        augmentation=split.augmentation,
+        num_workers=num_workers,
+        **options,
+    )
 
 
 def prepare(raw: Tensor, idx: Tensor, key: Tensor, augmentation: Augmentation | None) -> Tensor:
@@ -265,21 +352,24 @@ def prepare(raw: Tensor, idx: Tensor, key: Tensor, augmentation: Augmentation | 
     return raw if augmentation is None else augment(raw, idx, key, augmentation)
 
 
-def check_inputs(raw: Tensor, augmentation: Augmentation | None) -> None:
+def check_inputs(
+    dtype: torch.dtype, shape: tuple[int, ...], augmentation: Augmentation | None
+) -> None:
     """uint8 images with an augmentation, or float features without."""
-    if raw.dtype == torch.uint8:
-        if raw.ndim != 4 or augmentation is None:
+    if dtype == torch.uint8:
+        if len(shape) != 4 or augmentation is None:
             raise ValueError(
                 "uint8 inputs must be images (N, H, W, C) with an augmentation that holds at least "
-                f"mean and std, got shape {tuple(raw.shape)} and augmentation {augmentation}"
+                f"mean and std, got shape {shape} and augmentation {augmentation}"
             )
-        if len(augmentation.mean) != raw.shape[3] or len(augmentation.std) != raw.shape[3]:
+        if len(augmentation.mean) != shape[3] or len(augmentation.std) != shape[3]:
             raise ValueError(
-                f"augmentation must have a mean and a std for each of {raw.shape[3]} channels, got "
+                f"augmentation must have a mean and a std for each of {shape[3]} channels, got "
                 f"{len(augmentation.mean)} and {len(augmentation.std)}"
             )
-    elif not raw.is_floating_point() or augmentation is not None:
+        augmentation.shape(*shape[1:3])  # refuses a window that does not fit
+    elif not dtype.is_floating_point or augmentation is not None:
         raise ValueError(
             f"inputs must be uint8 images with an augmentation or float features without, got "
-            f"{raw.dtype} and augmentation {augmentation}"
+            f"{dtype} and augmentation {augmentation}"
         )

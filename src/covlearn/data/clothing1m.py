@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from covlearn.data.archives import Progress, silent
+from covlearn.data.augment import Augmentation
+from covlearn.data.batches import Split
+from covlearn.data.image_files import LISTED, SHOWN_EVERY, image_files
 
 NUM_CLASSES = 14
 KEY_LISTS = {
@@ -35,8 +35,8 @@ PUBLISHED_COUNTS = {
     "clean_test": 10_526,
 }
 SHORT_SIDE, SIDE = 256, 224
-LISTED = 3
-SHOWN_EVERY = 10_000
+# Of ImageNet's channels, as the network was pre-trained with them.
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
@@ -48,33 +48,12 @@ class Part:
     labels: Tensor
 
 
-class ClothingImages(Dataset[Tensor]):
-    """Images as uint8 (224, 224, 3), decoded when they are asked for, for `covlearn.data.Loaded`.
-
-    The short side is scaled to 256 pixels and the middle taken.
-    """
-
-    def __init__(self, root: Path, keys: list[str]) -> None:
-        self.root, self.keys = root, keys
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __getitem__(self, idx: int) -> Tensor:
-        path = self.root / self.keys[idx]
-        try:
-            with Image.open(path, formats=("JPEG", "PNG")) as image:
-                scale = SHORT_SIDE / min(image.size)
-                width, height = (max(SHORT_SIDE, round(side * scale)) for side in image.size)
-                left, top = (width - SIDE) // 2, (height - SIDE) // 2
-                whole = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
-                return torch.from_numpy(
-                    np.array(whole.crop((left, top, left + SIDE, top + SIDE)), dtype=np.uint8)
-                )
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise ValueError(
-                f"{path} cannot be read as an image: {error}; see covlearn data check clothing1m"
-            ) from error
+def read_split(root: Path, name: str, progress: Progress = silent) -> Split:
+    """One part as a split whose images stay in their files: 224² of 256²."""
+    part = read_part(root, name)
+    images = image_files(root, part.keys, side=SHORT_SIDE, progress=progress)
+    how = Augmentation(mean=MEAN, std=STD, window=SIDE)
+    return Split(images, part.labels, NUM_CLASSES, how)
 
 
 def read_part(root: Path, name: str) -> Part:

@@ -12,7 +12,8 @@ from torch import Tensor
 Bits = TypeVar("Bits", int, Tensor)
 
 MASK = 0xFFFFFFFF
-ORDER, CROP_DOWN, CROP_RIGHT, FLIP, ROTATE, PARTNER, MIX, BALANCE, PEER = range(9)  # streams
+# Streams:
+ORDER, CROP_DOWN, CROP_RIGHT, FLIP, ROTATE, PARTNER, MIX, BALANCE, PEER, SUBSET = range(10)
 
 
 def mix(bits: Bits) -> Bits:

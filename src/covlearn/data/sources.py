@@ -12,6 +12,8 @@ from torch import Tensor
 
 from covlearn.checks import check_labels
 from covlearn.config import nearest
+from covlearn.data import clothing1m
+from covlearn.data.archives import Progress, silent
 from covlearn.data.augment import Augmentation
 from covlearn.data.batches import Split
 from covlearn.data.cifar import CIFAR, OFFICIAL, Cifar
@@ -37,17 +39,19 @@ class Source:
     """Training examples with the labels they came with, and a test split with right ones.
 
     ``clean``, the right labels of the training examples where they are known, is for evaluation
-    alone: a method is given ``train`` and nothing else.
+    alone: a method is given ``train`` and nothing else. ``validation``, where the data has such a
+    part, is other examples with right labels, to choose an epoch by.
     """
 
     name: str
     train: Split
     test: Split
     clean: Tensor | None = None
+    validation: Split | None = None
 
 
-def load_data(name: str) -> Source:
-    """``"digits"``, ``"cifar10"``, ``"cifar100"``, or the path of an .npz file.
+def load_data(name: str, progress: Progress = silent) -> Source:
+    """``"digits"``, ``"cifar10"``, ``"cifar100"``, Clothing1M's folder, or an .npz file's path.
 
     CIFAR must have been fetched (``covlearn data fetch``). An .npz file has x, y, x_test, y_test
     and perhaps clean, where ``x`` holds uint8 images (N, H, W, C) or float features (N, …), and
@@ -56,17 +60,36 @@ def load_data(name: str) -> Source:
     check_data_name(name)
     if name == "digits":
         return digits()
+    if is_folder(name):
+        return from_clothing1m(Path(name), progress)
     return from_store(CIFAR[name]) if name in CIFAR else from_npz(Path(name))
 
 
 def check_data_name(name: str) -> None:
     """Refuses what :func:`load_data` cannot load, by its name alone."""
     known = ["digits", *CIFAR]
-    if name not in known and not name.endswith(".npz"):
+    if name not in known and not name.endswith(".npz") and not is_folder(name):
         raise ValueError(
-            f"data must be {', '.join(known)} or the path of an .npz file, got "
-            f"{name!r}{nearest(name, known)}"
+            f"data must be {', '.join(known)}, the folder of Clothing1M or the path of an .npz "
+            f"file, got {name!r}{nearest(name, known)}"
         )
+
+
+def is_folder(name: str) -> bool:
+    """Whether data is a folder: Clothing1M's, since no other is read from one."""
+    return name not in ("digits", *CIFAR) and Path(name).is_dir()
+
+
+def from_clothing1m(root: Path, progress: Progress = silent) -> Source:
+    """The million noisy images to train on, the clean parts to choose by and to test with.
+
+    No right label of a training image is known; the clean training part is not used.
+    """
+    train, validation, test = (
+        clothing1m.read_split(root, part, progress)
+        for part in ("noisy_train", "clean_val", "clean_test")
+    )
+    return Source("clothing1m", train, test, validation=validation)
 
 
 def from_store(facts: Cifar, path: Path | None = None) -> Source:
@@ -201,7 +224,8 @@ def _published(source: Source, rate: float) -> tuple[Published, Tensor]:
     found = label_digest(train.y.numpy())
     for facts in CIFAR.values():
         if found == facts.digests[OFFICIAL]["train_y"] and train.augmentation is not None:
-            return published_entry(facts.name, rate), train.x.permute(0, 3, 1, 2)
+            x = train.whole("published noise")
+            return published_entry(facts.name, rate), x.permute(0, 3, 1, 2)
     raise ValueError(
         f"published noise is for {' and '.join(CIFAR)} in the official order, and {source.name} "
         "does not have their labels; get them with: covlearn data fetch cifar10"
@@ -214,8 +238,9 @@ def _draw(kind: str, train: Split, *, rate: float, seed: int) -> NoisyLabels:
         return symmetric(train.y, **options)
     if kind == "pair":
         return pair(train.y, **options)
-    images = train.augmentation is not None
-    x = train.x.permute(0, 3, 1, 2) if images else train.x
+    x = train.whole("instance-dependent noise")
+    if train.augmentation is not None:
+        x = x.permute(0, 3, 1, 2)
     return instance_dependent(x, train.y, variant=kind, **options)
 
 

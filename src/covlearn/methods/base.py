@@ -33,11 +33,14 @@ class Run(Protocol):
         labels: Tensor | None = None,
         mixup: bool = False,
         balanced_batches: int | None = None,
+        keep_best: bool = False,
     ) -> Ledger:
         """Trains the model in place and returns what its last passes said of each example.
 
         ``labels`` stand in for the noisy ones as the targets of this stage; examples with −1 take
-        no part. A stage that is finished is read back from the disk, not trained again.
+        no part. With ``keep_best`` the model ends as it was after the epoch that is best on the
+        validation part of the data or, without one, on held-out noisy labels. A stage that is
+        finished is read back from the disk, not trained again.
         """
         ...
 
@@ -108,7 +111,12 @@ class Method(Protocol):
 
 def noisy_prior(split: Split) -> Tensor:
     """π_k = P(ỹ = k), shape (K,)."""
-    return torch.bincount(split.y, minlength=split.num_classes) / len(split)
+    return class_shares(split.y, split.num_classes)
+
+
+def class_shares(labels: Tensor, num_classes: int) -> Tensor:
+    """How often each class is among the labels, as shares (K,)."""
+    return torch.bincount(labels, minlength=num_classes) / len(labels)
 
 
 def root_prior(split: Split) -> Tensor:

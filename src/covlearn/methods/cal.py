@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from covlearn import distributed
 from covlearn.config import nearest
 from covlearn.covariance import SecondOrder, Weighting, batch_mass, cal, with_covariance
-from covlearn.data import Batch, Split
+from covlearn.data import Batch, Split, counter
 from covlearn.engine import Objective, Outputs, Plan
 from covlearn.evidence import noise_evidence
 from covlearn.ledger import Ledger
@@ -23,7 +23,7 @@ from covlearn.losses import (
     pick,
     reweighted,
 )
-from covlearn.methods.base import Run, noisy_prior, root_prior
+from covlearn.methods.base import Run, class_shares, noisy_prior, root_prior
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
 from covlearn.methods.label_files import read_labels, read_probs
@@ -66,6 +66,9 @@ class CAL:
     """Batches an epoch in which noisy classes are equally frequent; None: every example once."""
     sieve_regularizer_eps: float = 1e-5
     """ε in the sieve's regulariser; 1e-2 in the published Clothing1M code."""
+    sieve_best: bool = False
+    """Build D̂ by the sieve's best epoch instead of its last: best on the validation part of the
+    data or, without one, on held-out noisy labels."""
     scores: Scores = "evaluation"
     """Sieve scores from the last training pass, as published, from an evaluation pass, or from the
     average of each example's training passes (of decay 0.9 unless the sieve's plan says)."""
@@ -88,6 +91,10 @@ class CAL:
     the learning rate, it is not the same as a larger β."""
     balanced_batches: int | None = None
     """The same of stage 2 as ``sieve_balanced_batches`` of stage 1."""
+    balanced_subset: int | None = None
+    """Of each noisy class so many examples, drawn once, are all that stage 2 sees, or as many as
+    the smallest class has; the others leave D̂. An epoch is once through them, unless
+    ``balanced_batches`` says otherwise."""
     covariance: bool = True
     peer: bool = True
     """Subtract β Σ_k π_k ℓ_k, the base loss's own expectation, except over Forward (see
@@ -136,6 +143,10 @@ class CAL:
                 f"target={self.target!r} is cross-entropy that stands for noisy labels and their "
                 "covariance; leave relabel, covariance and base as they are"
             )
+        if self.target != "noisy" and self.balanced_subset is not None:
+            raise ValueError(
+                f"target={self.target!r} takes all examples; leave balanced_subset out"
+            )
         if self.target.startswith("posterior") and (
             self.labels is not None or self.scores == "training"
         ):
@@ -143,6 +154,13 @@ class CAL:
                 f"target={self.target!r} needs the probabilities that D̂ was made of; set scores to "
                 "evaluation or averaged, and labels to none"
             )
+        if self.sieve_best and self.scores != "evaluation":
+            raise ValueError(
+                f"the best epoch's network must be asked with scores='evaluation', got "
+                f"{self.scores!r}, which are of the last; set either of them"
+            )
+        if self.balanced_subset is not None and self.balanced_subset < 1:
+            raise ValueError(f"balanced_subset must be positive, got {self.balanced_subset}")
         if self.labels is not None and self.probs is not None:
             raise ValueError("D̂ can come from labels or from probs, got both; set one of them")
         if self.warm_start and (self.labels is not None or self.probs is not None):
@@ -180,14 +198,18 @@ class CAL:
         """Training with the covariance term of D̂, or plainly on it."""
         run.note(kept_share=float(refined.keep.float().mean()), dropped=int(refined.dropped.sum()))
         model = sieve if self.warm_start and sieve is not None else run.net("cal")
+        noisy, part = run.split.y.cpu(), self.subset(run)
+        batches = self.balanced_batches
+        if batches is None and part is not None:
+            batches = -(-int(part.sum()) // self.plan.batch_size)
         if self.relabel:
             run.train(
                 "relabel",
                 model,
                 CrossEntropy(),
                 self.plan,
-                labels=refined.label,
-                balanced_batches=self.balanced_batches,
+                labels=refined.label if part is None else refined.label.where(part, -1),
+                balanced_batches=batches,
             )
             return model
         if self.target != "noisy":
@@ -195,24 +217,29 @@ class CAL:
             run.train("cal", model, objective, self.plan, balanced_batches=self.balanced_batches)
             return model
         weight = self.example_weight(run, sieve, refined)
+        seen = torch.ones_like(noisy, dtype=torch.bool) if part is None else part
         stats = SecondOrder.from_labels(
-            run.split.y, refined.label, run.split.num_classes, weight=weight, empty_class="identity"
+            noisy[seen],
+            refined.label[seen],
+            run.split.num_classes,
+            weight=None if weight is None else weight[seen],
+            empty_class="identity",
         )
+        prior = class_shares(noisy[seen], run.split.num_classes)
         run.train(
             "cal",
             model,
-            self.objective(run, refined, stats, weight),
+            self.objective(refined, stats, weight, prior),
             self.plan,
-            balanced_batches=self.balanced_batches,
+            labels=None if part is None else noisy.where(part, -1),
+            balanced_batches=batches,
         )
         return model
 
     def contradicted(self, run: Run, posterior: Tensor) -> bool:
         """Whether the surest predictions contradict more labels than errors would."""
         judged = run.split.judged
-        evidence = noise_evidence(
-            posterior[judged].clamp(min=1e-12).log(), run.split.y.cpu()[judged]
-        )
+        evidence = noise_evidence(logs(posterior[judged]), run.split.y.cpu()[judged], surest=SUREST)
         run.note(
             surest=evidence.surest,
             surest_contradicted=evidence.contradicted,
@@ -224,15 +251,29 @@ class CAL:
     def fit_given(self, run: Run, refined: Refined, posterior: Tensor) -> nn.Module:
         """Plain cross-entropy on the labels as they were given."""
         noisy = run.split.y.cpu()
-        run.keep_labels(
-            noisy,
-            refined.score,
-            reason="no evidence of wrong labels",
-            logits=posterior.clamp(min=1e-12).log(),
-        )
+        reason = "no evidence of wrong labels"
+        run.keep_labels(noisy, refined.score, reason=reason, logits=logs(posterior))
         model = run.net("ce")  # the same network as that of method ce
         run.train("ce", model, CrossEntropy(), replace(self.plan, divide_lr=False))
         return model
+
+    def subset(self, run: Run) -> Tensor | None:
+        """Which examples (N,) stage 2 sees, as many of each noisy class; None: all of them."""
+        if self.balanced_subset is None:
+            return None
+        noisy = run.split.y.cpu()
+        each = min(self.balanced_subset, int(noisy.bincount(minlength=run.split.num_classes).min()))
+        if each == 0:
+            raise ValueError(
+                "balanced_subset needs an example of each class, got a class without one; leave it "
+                "out"
+            )
+        key, part = counter.key(run.seed, 0), torch.zeros_like(noisy, dtype=torch.bool)
+        order = counter.bits(key, torch.arange(len(noisy)), counter.SUBSET).argsort()
+        for label in range(run.split.num_classes):
+            part[order[noisy[order] == label][:each]] = True
+        run.note(subset=int(part.sum()), subset_of_each_class=each)
+        return part
 
     @property
     def needs_refined(self) -> bool:
@@ -247,7 +288,7 @@ class CAL:
         run.train(
             "cal",
             model,
-            self.objective(run, same, stats, None),
+            self.objective(same, stats, None, noisy_prior(run.split)),
             self.plan,
             balanced_batches=self.balanced_batches,
         )
@@ -317,6 +358,7 @@ class CAL:
             plan,
             mixup=self.sieve_mixup,
             balanced_batches=self.sieve_balanced_batches,
+            keep_best=self.sieve_best,
         )
         run.note(refined_from="sieve", scores=self.scores)
         if self.scores == "evaluation":
@@ -354,21 +396,22 @@ class CAL:
         if not self.match_dropped or not bool(refined.dropped.any()):
             return None
         if sieve is None:
-            features: Tensor | None = run.split.x.flatten(1).float()
+            x = run.split.whole("matching what was dropped by the inputs (match_dropped)")
+            features: Tensor | None = x.flatten(1).float()
         else:
             _, features = run.predict(sieve, features=True)
         assert features is not None
         return kernel_mean_matching(features, ~refined.dropped).gamma.float()
 
     def objective(
-        self, run: Run, refined: Refined, stats: SecondOrder, weight: Tensor | None
+        self, refined: Refined, stats: SecondOrder, weight: Tensor | None, prior: Tensor
     ) -> Objective:
         """Stage 2's loss with the parts that are switched on."""
         return CovarianceAssisted(
             refined.label,
             stats,
             weight,
-            prior=self.prior_scale * noisy_prior(run.split),
+            prior=self.prior_scale * prior,
             beta=self.peer_strength(),
             covariance=self.covariance,
             base=self.base,

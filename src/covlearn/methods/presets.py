@@ -17,9 +17,9 @@ cannot say.
 
 On Clothing1M the paper quotes others for the baselines. Here they see as many images as CAL's
 first stage, 120 epochs of 1,000 batches of 32, which is four epochs over the million, at its
-learning rates. Two things of CAL's own setting cannot be expressed yet: D̂ is built by the last
-model, not the best one on a validation set; and its second stage draws 18,976 examples of each
-class anew each epoch, of all examples, where the paper fixes them once and drops the others.
+learning rates. CAL's best sieve is the best on the clean validation part, or with a holdout on
+held-out noisy labels; never on the test labels. ``warm_start=false`` trains its second stage from
+new weights, at a learning rate that must then be set, too.
 """
 
 from dataclasses import dataclass, field, fields
@@ -27,6 +27,7 @@ from pathlib import PurePath
 from typing import Any
 
 from covlearn.config import Tree, nearest, override
+from covlearn.data.sources import is_folder
 from covlearn.engine import Plan
 from covlearn.methods import METHODS, Method
 
@@ -63,30 +64,40 @@ class Protocol:
     augmentation: Tree = field(default_factory=dict)
     holdout: float = 0.0
     """The share of the noisy labels that is held out to choose an epoch by."""
+    pretrained: str | None = None
+    """How the name of the file begins whose weights the network starts with, as torchvision has
+    it; it lies beside the data."""
 
 
 def protocol(name: str, data: str) -> Protocol:
     """The network, the movement of images and the share held out of a preset.
 
     >>> protocol("published", "cifar100")
-    Protocol(net='resnet34', augmentation={'crop': 4, 'flip': True, 'rotate': 15.0}, holdout=0.0)
+    Protocol(net='resnet34', augmentation={'crop': 4, 'flip': True, 'rotate': 15.0}, holdout=0.0,
+             pretrained=None)
     """
     _check("preset", name, PRESETS)
     _check("data", data, DATA)
     moved = dict(MOVED.get(data, {}))
     if (name, data) == ("published", "cifar100"):
         moved["rotate"] = 15.0  # in the code, not in the text
-    # Where the weights are averaged no epoch is chosen, and a tenth of the labels costs accuracy.
-    chosen = (name, data) in (("recommended", "small"), ("recommended", "clothing1m"))
-    return Protocol(NET.get(data, "mlp"), moved, 0.1 if chosen else 0.0)
+    # Where the weights are averaged no epoch is chosen, and a tenth of the labels costs accuracy;
+    # Clothing1M has a validation part to choose by.
+    held = 0.1 if (name, data) == ("recommended", "small") else 0.0
+    weights = "resnet50" if data == "clothing1m" else None
+    return Protocol(NET.get(data, "mlp"), moved, held, weights)
 
 
 def data_kind(name: str) -> str:
     """The kind of data that a name or a file's name says: small, if it is none of the others.
 
+    A folder is Clothing1M, whatever its name, since no other data is read from one.
+
     >>> [data_kind(name) for name in ("digits", "sets/cifar100-noisy.npz", "CIFAR10.npz")]
     ['small', 'cifar100', 'cifar10']
     """
+    if is_folder(name):
+        return "clothing1m"
     stem = PurePath(name).stem.lower()
     found = [kind for kind in DATA if kind != "small" and stem.startswith(kind)]
     return max(found, key=len, default="small")
@@ -147,10 +158,11 @@ CLOTHING1M: dict[str, Tree] = {
         "sieve_balanced_batches": 1000,
         "sieve_mixup": True,
         "sieve_beta": {"value": 0.4, "start": 80, "end": 100},
+        "sieve_best": True,
         "threshold": "quantile",
         "kept": 0.6154,
         "plan": CLOTHING_CAL | {"lr": 1e-5},
-        "balanced_batches": 14 * 18_976 // 32,
+        "balanced_subset": 18_976,
         "beta": {"value": 1.0, "start": 0, "end": 0},
         "warm_start": True,
     },

@@ -130,11 +130,12 @@ def check_keeps_global_random_state(method: Method) -> None:
 def check_keeps_inputs(method: Method) -> None:
     """Neither the examples, nor their labels, nor the method itself are changed."""
     toy = make_toy()
-    x, y, settings = toy.split.x.clone(), toy.split.y.clone(), plain(method)
+    x = toy.split.whole("a check").clone()
+    y, settings = toy.split.y.clone(), plain(method)
     short = shortened(method)
     run = toy_run(split=toy.split)
     short.fit(run)
-    require(torch.equal(toy.split.x, x), "split.x was changed; work on a copy")
+    require(torch.equal(toy.split.whole("a check"), x), "split.x was changed; work on a copy")
     require(torch.equal(toy.split.y, y), "split.y was changed; pass labels= to run.train instead")
     require(
         run.split is toy.split and run.seed == SEED,
@@ -199,7 +200,7 @@ def check_recovers(method: Method) -> None:
     toy = make_toy()
     model = shortened(method, epochs=12).fit(toy_run(split=toy.split)).eval()
     with torch.no_grad():
-        logits = model(toy.test.x)
+        logits = model(toy.test.whole("a check"))
     shape = (len(toy.test), toy.test.num_classes)
     require(tuple(logits.shape) == shape, f"expected logits {shape}, got {tuple(logits.shape)}")
     share = float((logits.argmax(dim=1) == toy.test.y).float().mean())
