@@ -66,8 +66,6 @@ class Ledger(nn.Module):
         an example that is drawn more than once may come to several. ``learned_before`` is
         ``learned`` from before the epoch: counts are added up.
         """
-        if not distributed.active():
-            return
         # No two processes have the same turn; in one step their rows are the same anyway.
         turn = last_step * distributed.num_processes() + distributed.process()
         turn = torch.where(last_step >= 0, turn, -1)
