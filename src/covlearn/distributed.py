@@ -1,6 +1,9 @@
 """A few collectives that do nothing when there is one process, and batch norm over all of them."""
 
+import datetime
 import os
+import time
+import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -15,6 +18,46 @@ T = TypeVar("T")
 def active() -> bool:
     """Whether more than one process trains together."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def join(backend: str, *, timeout: datetime.timedelta) -> None:
+    """Joins the processes that torchrun started."""
+    store, rank, world_size = next(iter(dist.rendezvous("env://", timeout=timeout)))
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore(_start_of(store, rank, world_size), store),
+        rank=rank,
+        world_size=world_size,
+        timeout=timeout,
+    )
+
+
+def _start_of(store: dist.Store, rank: int, world_size: int) -> str:
+    """A name for this start of the processes, on which all of them agree.
+
+    torchrun keeps its store when it starts processes again, and what the dead ones left there would
+    be taken for the living. So each draws a number, and the first one calls the roll of the numbers
+    that it finds until all have answered; only who reads its own number there knows the roll for
+    one of this start.
+    """
+    mine = uuid.uuid4().hex
+    store.set(f"here/{rank}", mine)
+    others = range(1, world_size)
+    while True:
+        if rank == 0:
+            roll = [mine, *(store.get(f"here/{other}").decode() for other in others)]
+            store.set("roll", " ".join(roll))
+            if all(
+                store.check([f"heard/{other}"]) and store.get(f"heard/{other}").decode() == mine
+                for other in others
+            ):
+                return mine
+        else:
+            roll = store.get("roll").decode().split()
+            if mine in roll:
+                store.set(f"heard/{rank}", roll[0])
+                return roll[0]
+        time.sleep(0.02)
 
 
 def process() -> int:

@@ -11,7 +11,7 @@ With p = softmax(logits), the cut-off cross-entropy is ℓ_j = −ln(p_j + ε) (
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +26,10 @@ from covlearn.checks import (
     check_scores,
     check_strength,
     check_transition,
+    readable,
 )
+
+CACHED_VALUES = 1 << 17  # of each of a few float32 arrays: 128 KiB, within a core's own cache
 
 
 def cross_entropy(logits: Tensor, y: Tensor, *, eps: float = 1e-8) -> Tensor:
@@ -160,9 +163,118 @@ def cores(
 ) -> Tensor:
     """ℓ_y − β Σ_k π_k ℓ_k, CORES² without its dynamic sieve (Cheng et al. 2021)."""
     check_strength(beta, name="beta")
+    y = as_tensor(y)
+    if y.ndim == 1:
+        logits, y = _check_pair(logits, y)
+        prior = check_prior(prior, num_classes=logits.shape[1])
+        factor_K = (beta * prior).to(logits.dtype)
+        check_eps(eps)
+        return weighted_logs(logits, y, factor_K, eps=eps, all_eps=check_eps(confidence_eps))
     return cross_entropy(logits, y, eps=eps) - _per_example(
         beta * confidence(logits, prior=prior, eps=confidence_eps), y
     )
+
+
+class Rows(NamedTuple):
+    """For each example a row of a matrix (K, K), and its share in the factors of the logarithms."""
+
+    matrix: Tensor
+    row: Tensor
+    share: Tensor
+
+    def part(self, examples: slice) -> "Rows":
+        """Those of some examples."""
+        return Rows(self.matrix, self.row[examples], self.share[examples])
+
+
+def weighted_logs(
+    logits: Tensor,
+    y: Tensor,
+    factor_K: Tensor,
+    *,
+    eps: float,
+    all_eps: float,
+    rows: Rows | None = None,
+) -> Tensor:
+    """−ln(p_y + ε) + Σ_j f_j ln(p_j + ε′) of inputs that were checked: CORES² and CAL, (B,).
+
+    f_j is ``factor_K``, to which ``rows`` add share·(1{y = j} − M_ij) with i the example's row.
+    """
+    others = (factor_K,) if rows is None else (factor_K, rows.matrix, rows.share)
+    in_blocks = (
+        readable(logits)
+        and logits.requires_grad
+        and torch.is_grad_enabled()
+        and not any(other.requires_grad for other in others)
+    )
+    if in_blocks:
+        return _InBlocks.apply(logits, y, factor_K, eps, all_eps, rows)  # type: ignore[no-any-return, no-untyped-call]
+    return _weighted_logs(logits, y, factor_K, eps, all_eps, rows)
+
+
+def _factors(factor_K: Tensor, y_B1: Tensor, rows: Rows | None) -> Tensor:
+    """f of each example, (B, K); the same for all of them, (K,), without rows."""
+    if rows is None:
+        return factor_K
+    row_BK = rows.matrix.index_select(0, rows.row).to(factor_K.dtype)
+    share_B1 = rows.share.unsqueeze(1)
+    return torch.addcmul(factor_K, share_B1, row_BK, value=-1).scatter_add_(1, y_B1, share_B1)
+
+
+def _weighted_logs(
+    logits: Tensor, y: Tensor, factor_K: Tensor, eps: float, all_eps: float, rows: Rows | None
+) -> Tensor:
+    y_B1 = y.unsqueeze(1)
+    # All that multiplies ln(p_j + ε′), gathered before the one product that needs a gradient.
+    factor_BK = _factors(factor_K, y_B1, rows)
+    probs = logits.softmax(dim=1)
+    own_B1 = probs.gather(1, y_B1).add(eps).log()
+    return (factor_BK * probs.add(all_eps).log()).sum(dim=1) - own_B1.squeeze(1)
+
+
+class _InBlocks(torch.autograd.Function):
+    """The same on the CPU, value and gradient at once, for as many examples as fit its cache.
+
+    With g_j = ∂ℓ/∂p_j = f_j/(p_j + ε′) − 1{y = j}/(p_y + ε), ∂ℓ/∂z_k = p_k (g_k − Σ_j p_j g_j).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        y: Tensor,
+        factor_K: Tensor,
+        eps: float,
+        all_eps: float,
+        rows: Rows | None,
+    ) -> Tensor:
+        gradient, loss_B1 = torch.empty_like(logits), logits.new_empty(len(logits), 1)
+        step = max(1, CACHED_VALUES // logits.shape[1])
+        for start in range(0, len(logits), step):
+            some = slice(start, start + step)
+            y_B1, probs = y[some].unsqueeze(1), gradient[some]
+            torch.softmax(logits[some], 1, out=probs)
+            own_B1 = probs.gather(1, y_B1).add_(eps)
+            factor_BK = _factors(factor_K, y_B1, None if rows is None else rows.part(some))
+            shifted = probs + all_eps
+            slope = (factor_BK / shifted).scatter_add_(1, y_B1, -own_B1.reciprocal())
+            slope.mul_(probs)
+            logs = shifted.log_().mul_(factor_BK)
+            torch.sub(logs.sum(dim=1, keepdim=True), own_B1.log_(), out=loss_B1[some])
+            torch.addcmul(slope, probs, slope.sum(dim=1, keepdim=True), value=-1, out=probs)
+        ctx.save_for_backward(logits, gradient)
+        ctx.others = (y, factor_K, eps, all_eps, rows)
+        return loss_B1.squeeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, outer_B: Tensor) -> tuple[Tensor | None, ...]:
+        logits, gradient = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative will be asked for
+            loss_B = _weighted_logs(logits, *ctx.others)
+            (through,) = torch.autograd.grad(loss_B, logits, outer_B, create_graph=True)
+        else:
+            through = gradient * outer_B.unsqueeze(1)
+        return (through, *[None] * 5)
 
 
 def joint(

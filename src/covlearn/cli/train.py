@@ -121,6 +121,7 @@ def process_group(device: str) -> Iterator[str]:
     """Joins the processes that torchrun started, if it did; gives this one's device."""
     import torch  # noqa: PLC0415
 
+    from covlearn import distributed  # noqa: PLC0415
     from covlearn.job import resolve_device  # noqa: PLC0415
 
     device = resolve_device(device)
@@ -130,7 +131,7 @@ def process_group(device: str) -> Iterator[str]:
     if device == "cuda":
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         torch.cuda.set_device(device)
-    torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl", timeout=PATIENCE)
+    distributed.join("gloo" if device == "cpu" else "nccl", timeout=PATIENCE)
     try:
         yield device
     finally:
