@@ -24,7 +24,7 @@ from covlearn.memory import Memory
 from covlearn.schedules import Steps
 
 Record = dict[str, float]
-LEDGER_STEPS = 32
+LEDGER_STEPS, LEDGER_VALUES = 32, 1 << 20  # kept at most before they go into the ledger
 
 
 @dataclass(frozen=True)
@@ -363,7 +363,9 @@ def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
         learned = step.ledger.learned.clone()
     # Nobody reads the ledger within an epoch, and a few large writes cost less than many small.
     # In balanced batches an example may come twice: the last word must be the last written.
-    together = LEDGER_STEPS if getattr(data, "balanced_batches", None) is None else 1
+    together = max(1, min(LEDGER_STEPS, LEDGER_VALUES // (data.batch_size * data.num_classes)))
+    if getattr(data, "balanced_batches", None) is not None:
+        together = 1
     waiting: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def write() -> None:

@@ -29,7 +29,7 @@ from covlearn.checks import (
     readable,
 )
 
-CACHED_VALUES = 1 << 17  # of each of a few float32 arrays: 128 KiB, within a core's own cache
+CACHED_VALUES = 1 << 16  # of each of a few arrays: 256 KiB of float32, within a core's own cache
 
 
 def cross_entropy(logits: Tensor, y: Tensor, *, eps: float = 1e-8) -> Tensor:
@@ -212,13 +212,16 @@ def weighted_logs(
     return _weighted_logs(logits, y, factor_K, eps, all_eps, rows)
 
 
-def _factors(factor_K: Tensor, y_B1: Tensor, rows: Rows | None) -> Tensor:
+def _factors(
+    factor_K: Tensor, y_B1: Tensor, rows: Rows | None, out: Tensor | None = None
+) -> Tensor:
     """f of each example, (B, K); the same for all of them, (K,), without rows."""
     if rows is None:
         return factor_K
-    row_BK = rows.matrix.index_select(0, rows.row).to(factor_K.dtype)
-    share_B1 = rows.share.unsqueeze(1)
-    return torch.addcmul(factor_K, share_B1, row_BK, value=-1).scatter_add_(1, y_B1, share_B1)
+    matrix, share_B1 = rows.matrix.to(factor_K.dtype), rows.share.unsqueeze(1)
+    row_BK = torch.index_select(matrix, 0, rows.row, out=out)
+    factor_BK = torch.addcmul(factor_K, share_B1, row_BK, value=-1, out=out)
+    return factor_BK.scatter_add_(1, y_B1, share_B1)
 
 
 def _weighted_logs(
@@ -232,11 +235,36 @@ def _weighted_logs(
     return (factor_BK * probs.add(all_eps).log()).sum(dim=1) - own_B1.squeeze(1)
 
 
-class _InBlocks(torch.autograd.Function):
-    """The same on the CPU, value and gradient at once, for as many examples as fit its cache.
+def _value_and_gradient(
+    loss_B1: Tensor,
+    gradient: Tensor,
+    logits: Tensor,
+    y: Tensor,
+    factor_K: Tensor,
+    eps: float,
+    all_eps: float,
+    rows: Rows | None,
+    scratch: list[Tensor],
+) -> None:
+    """Writes the losses of some examples and their gradients; ``scratch`` is three (B, K).
 
     With g_j = ∂ℓ/∂p_j = f_j/(p_j + ε′) − 1{y = j}/(p_y + ε), ∂ℓ/∂z_k = p_k (g_k − Σ_j p_j g_j).
     """
+    factor_BK, shifted, slope = scratch
+    y_B1 = y.unsqueeze(1)
+    probs = torch.softmax(logits, 1, out=gradient)
+    own_B1 = probs.gather(1, y_B1).add_(eps)
+    factor_BK = _factors(factor_K, y_B1, rows, out=factor_BK)
+    torch.add(probs, all_eps, out=shifted)
+    torch.div(factor_BK, shifted, out=slope).scatter_add_(1, y_B1, -own_B1.reciprocal())
+    slope.mul_(probs)
+    logs = shifted.log_().mul_(factor_BK)
+    torch.sub(logs.sum(dim=1, keepdim=True), own_B1.log_(), out=loss_B1)
+    torch.addcmul(slope, probs, slope.sum(dim=1, keepdim=True), value=-1, out=gradient)
+
+
+class _InBlocks(torch.autograd.Function):
+    """The same on the CPU, value and gradient at once, for as many examples as fit its cache."""
 
     @staticmethod
     def forward(
@@ -248,20 +276,26 @@ class _InBlocks(torch.autograd.Function):
         all_eps: float,
         rows: Rows | None,
     ) -> Tensor:
-        gradient, loss_B1 = torch.empty_like(logits), logits.new_empty(len(logits), 1)
-        step = max(1, CACHED_VALUES // logits.shape[1])
-        for start in range(0, len(logits), step):
-            some = slice(start, start + step)
-            y_B1, probs = y[some].unsqueeze(1), gradient[some]
-            torch.softmax(logits[some], 1, out=probs)
-            own_B1 = probs.gather(1, y_B1).add_(eps)
-            factor_BK = _factors(factor_K, y_B1, None if rows is None else rows.part(some))
-            shifted = probs + all_eps
-            slope = (factor_BK / shifted).scatter_add_(1, y_B1, -own_B1.reciprocal())
-            slope.mul_(probs)
-            logs = shifted.log_().mul_(factor_BK)
-            torch.sub(logs.sum(dim=1, keepdim=True), own_B1.log_(), out=loss_B1[some])
-            torch.addcmul(slope, probs, slope.sum(dim=1, keepdim=True), value=-1, out=probs)
+        size, num_classes = logits.shape
+        gradient, loss_B1 = torch.empty_like(logits), logits.new_empty(size, 1)
+        how = (factor_K, eps, all_eps)
+        step = max(1, CACHED_VALUES // num_classes)
+        if size <= step:
+            scratch = [torch.empty_like(logits) for _ in range(3)]
+            _value_and_gradient(loss_B1, gradient, logits, y, *how, rows, scratch)
+        else:
+            whole = logits.new_empty(3, step, num_classes)  # once, as memory that is new costs
+            for start in range(0, size, step):
+                some = slice(start, min(start + step, size))
+                _value_and_gradient(
+                    loss_B1[some],
+                    gradient[some],
+                    logits[some],
+                    y[some],
+                    *how,
+                    None if rows is None else rows.part(some),
+                    list(whole[:, : some.stop - start]),
+                )
         ctx.save_for_backward(logits, gradient)
         ctx.others = (y, factor_K, eps, all_eps, rows)
         return loss_B1.squeeze(1)
