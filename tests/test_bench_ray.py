@@ -82,8 +82,12 @@ def cluster(gate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("COVLEARN_GATE", str(gate))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, sys.path)]))
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     size = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args=size)
+    # A lost machine is noticed within seconds, not half a minute.
+    noticed = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000}
+    noticed |= {"health_check_timeout_ms": 5000, "health_check_failure_threshold": 3}
+    made = Cluster(initialize_head=True, head_node_args={**size, "_system_config": noticed})
     try:
         yield made
     finally:
