@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
 TURNS = 3
 T = TypeVar("T")
@@ -22,17 +23,17 @@ def active() -> bool:
 
 def join(backend: str, *, timeout: datetime.timedelta) -> None:
     """Joins the processes that torchrun started."""
-    store, rank, world_size = next(iter(dist.rendezvous("env://", timeout=timeout)))
+    store, rank, world_size = next(iter(rendezvous("env://", timeout=timeout)))
     dist.init_process_group(
         backend,
-        store=dist.PrefixStore(_start_of(store, rank, world_size), store),
+        store=dist.PrefixStore(_start_of(store, rank, world_size), store),  # type: ignore[attr-defined]
         rank=rank,
         world_size=world_size,
         timeout=timeout,
     )
 
 
-def _start_of(store: dist.Store, rank: int, world_size: int) -> str:
+def _start_of(store: Any, rank: int, world_size: int) -> str:
     """A name for this start of the processes, on which all of them agree.
 
     torchrun keeps its store when it starts processes again, and what the dead ones left there would
@@ -56,7 +57,7 @@ def _start_of(store: dist.Store, rank: int, world_size: int) -> str:
             roll = store.get("roll").decode().split()
             if mine in roll:
                 store.set(f"heard/{rank}", roll[0])
-                return roll[0]
+                return str(roll[0])
         time.sleep(0.02)
 
 
@@ -198,7 +199,7 @@ class SharedBatchNorm(nn.SyncBatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         """Normalises by the batch of all processes in training, by the running mean after it."""
         if input.device.type != "cpu" or not self.training or not active():
-            return cast("Tensor", super().forward(input))
+            return super().forward(input)
         x = input.float()
         over = [axis for axis in range(x.ndim) if axis != 1]
         shape = [-1 if axis == 1 else 1 for axis in range(x.ndim)]
@@ -210,7 +211,8 @@ class SharedBatchNorm(nn.SyncBatchNorm):
         y = centred * (variance_C + self.eps).rsqrt().view(shape)
         if self.affine:
             y = y * self.weight.view(shape) + self.bias.view(shape)
-        return y.to(input.dtype)
+        normed: Tensor = y.to(input.dtype)
+        return normed
 
     def _follow(self, mean_C: Tensor, unbiased_C: Tensor) -> None:
         if not self.track_running_stats:

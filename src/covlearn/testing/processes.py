@@ -60,7 +60,8 @@ def fitted(method: Method, **options: Any) -> Tensors:
     ``options`` are those of the run.
     """
     # The last of four batches has 27 examples: one more for the first of two processes.
-    run = LocalRun(make_toy(123).split, **({"net_options": NET_OPTIONS, "seed": SEED} | options))
+    own: dict[str, Any] = {"net_options": NET_OPTIONS, "seed": SEED, **options}
+    run = LocalRun(make_toy(123).split, **own)
     outcome: Tensors = dict(shortened(method).fit(run).state_dict())
     if run.refined is not None:
         outcome |= {"refined": run.refined[0], "refined score": run.refined[1]}
