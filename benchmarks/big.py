@@ -133,14 +133,14 @@ def epoch(num_examples: int, num_classes: int, *, quick: bool) -> dict[str, Any]
     whole = num_examples * num_classes <= WHOLE and not quick
     number = -(-num_examples // EPOCH_BATCH)
     run = number if whole else min(number, max(4, 200_000_000 // (EPOCH_BATCH * num_classes)))
-    run = 4 if quick else run
+    run = TURN if quick else -(-run // TURN) * TURN
     figures: dict[str, Any] = {"steps": number, "steps run": run, "extrapolated": run < number}
     for name in problem.objectives:
         problem.steps(name, [next(source)])
         seconds = 0.0
         for _ in range(0, run, TURN):
             seconds += cpu_seconds(problem.steps, name, [next(source) for _ in range(TURN)])
-        seconds *= number / (-(-run // TURN) * TURN)
+        seconds *= number / run
         figures[f"{name}, CPU s"] = seconds
         figures[f"{name}, ns a logit"] = 1e9 * seconds / num_examples / num_classes
     return figures
