@@ -335,3 +335,39 @@ def test_bad_input_is_refused_with_a_reason(case: str) -> None:
 def test_large_finite_logits_are_not_taken_for_infinite() -> None:
     logits = torch.full((4, 3), 3e38)
     assert losses.cross_entropy(logits, torch.tensor([0, 1, 2, 0])).isfinite().all()
+
+
+@pytest.mark.parametrize("with_rows", [False, True])
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_value_and_gradient_in_blocks_are_those_of_the_formula(
+    size: int, with_rows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses, "CACHED_VALUES", 3 * 5)  # blocks of three examples
+    generator = torch.Generator().manual_seed(size)
+    logits = torch.randn(size, 5, generator=generator, dtype=torch.float64).requires_grad_()
+    y, row = torch.randint(5, (2, size), generator=generator)
+    matrix = torch.rand(5, 5, generator=generator)
+    share = torch.rand(size, generator=generator, dtype=torch.float64)
+    factor = torch.rand(5, generator=generator, dtype=torch.float64)
+    rows = losses.Rows(matrix, row, share) if with_rows else None
+
+    def loss(values: Tensor) -> Tensor:
+        return losses.weighted_logs(values, y, factor, eps=1e-8, all_eps=1e-5, rows=rows)
+
+    value = loss(logits)
+    assert "InBlocks" in str(value.grad_fn)
+    formula = losses._weighted_logs(logits, y, factor, 1e-8, 1e-5, rows)
+    torch.testing.assert_close(value, formula)
+    outer = torch.rand(size, generator=generator, dtype=torch.float64)
+    ours, theirs = (torch.autograd.grad(each, logits, outer)[0] for each in (value, formula))
+    torch.testing.assert_close(ours, theirs)
+    assert torch.autograd.gradcheck(loss, logits)
+    assert torch.autograd.gradgradcheck(loss, logits)
+
+
+def test_what_else_needs_a_gradient_gets_one() -> None:
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    prior = torch.full((3,), 1 / 3, requires_grad=True)
+    losses.cores(logits, torch.tensor([0, 1, 2, 0]), prior=prior, beta=2.0).sum().backward()
+    assert prior.grad is not None
+    assert bool((prior.grad != 0).all())

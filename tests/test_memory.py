@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from covlearn import records
+from covlearn import ledger, records
 from covlearn.data import Resident, Split
 from covlearn.engine import Machine, Plan, make_ledger, train
 from covlearn.ledger import Ledger
@@ -173,3 +173,16 @@ def test_captured_steps_write_what_eager_ones_do(largest: int | None) -> None:
         assert ledger.memory is not None
         found.append([*ledger.memory.buffers(), *model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_a_ledger_written_in_blocks_is_one_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(9, 4, generator=generator)
+    y, idx = torch.arange(9) % 4, torch.tensor([3, 1, 7, 0, 9, 2, 5, 8, 4])
+    whole, parts = Ledger(10), Ledger(10)
+    whole.write(idx, logits, y)
+    monkeypatch.setattr(ledger, "CACHED_VALUES", 3 * 4)  # three rows at a time
+    parts.write(idx, logits, y)
+    for name, rows in whole.named_buffers():
+        assert torch.equal(rows, parts.get_buffer(name)), name
+    assert int(parts.prediction[6]) == -1

@@ -1,13 +1,15 @@
-"""Two processes that train together end where one does, for every method.
+"""Two and four processes that train together end where one does, for every method.
 
-The house check does it for one method; here all share two processes.
+The house check does it for one method; here all share the processes.
 """
 
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,11 +18,11 @@ from torch import Tensor, nn
 
 from covlearn.cli import main
 from covlearn.data import Batch
-from covlearn.engine import Objective, Outputs, Plan
+from covlearn.engine import Machine, Objective, Outputs, Plan
 from covlearn.losses import cross_entropy
 from covlearn.methods import CAL, DMI, GCE, METHODS, CoTeachingPlus, Method, Run
 from covlearn.methods.coteaching import smallest
-from covlearn.testing import fit_in_two_processes, require_two_equal_one
+from covlearn.testing import fit_in_processes, require_equal_one
 
 SECONDS = 90
 """After which torchrun has failed."""
@@ -60,28 +62,68 @@ CASES: dict[str, Method] = {
 Outcome = dict[str, dict[str, Tensor]]
 
 
-@pytest.fixture(scope="module")
-def of_two() -> tuple[Outcome, ...]:
-    """What each of two processes ends with; they are started once for all methods."""
-    return fit_in_two_processes(CASES)
+class Normed(nn.Module):
+    """A network with both kinds of batch norm, of which one counts all steps alike."""
+
+    def __init__(self, *, num_classes: int, input_shape: Sequence[int]) -> None:
+        super().__init__()
+        self.first = nn.Linear(input_shape[0], 32)
+        self.norm = nn.BatchNorm1d(32)
+        self.maps = nn.BatchNorm2d(8, momentum=None)
+        self.fc = nn.Linear(32, num_classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.norm(self.first(x)).relu()
+        return self.maps(hidden.view(-1, 8, 2, 2)).flatten(1)  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.features(x))  # type: ignore[no-any-return]
+
+
+NORMED: dict[str, Any] = {"net_name": f"{__name__}:Normed", "net_options": {}}
+SHARED: dict[str, Any] = {**NORMED, "machine": Machine(sync_batch_norm=True)}
+WITH_NORM = {name: CASES[name] for name in ("ce", "cal", "jocor")}
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def together(request: pytest.FixtureRequest) -> list[Outcome]:
+    """What each of the processes ends with; they are started once for all methods."""
+    return fit_in_processes(CASES, request.param)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "careless"])
-def test_two_processes_equal_one(of_two: tuple[Outcome, ...], name: str) -> None:
-    require_two_equal_one(CASES[name], of_two[0][name], of_two[1][name])
+def test_processes_equal_one(together: list[Outcome], name: str) -> None:
+    require_equal_one(CASES[name], [outcome[name] for outcome in together])
 
 
-def test_a_selection_that_is_not_gathered_is_noticed(of_two: tuple[Outcome, ...]) -> None:
-    first, second = (outcome["careless"] for outcome in of_two)
-    with pytest.raises(AssertionError, match="two processes end otherwise than one; what looks"):
-        require_two_equal_one(CASES["careless"], first, second)
+def test_a_selection_that_is_not_gathered_is_noticed(together: list[Outcome]) -> None:
+    with pytest.raises(AssertionError, match="processes end otherwise than one; what looks"):
+        require_equal_one(CASES["careless"], [outcome["careless"] for outcome in together])
 
 
-def test_two_processes_that_differ_are_noticed(of_two: tuple[Outcome, ...]) -> None:
-    first = of_two[0]["ce"]
+def test_processes_that_differ_are_noticed(together: list[Outcome]) -> None:
+    first = together[0]["ce"]
     second = first | {"score": first["score"] + 1e-6}
     with pytest.raises(AssertionError, match="two processes end otherwise than each other"):
-        require_two_equal_one(CASES["ce"], first, second)
+        require_equal_one(CASES["ce"], [first, second])
+
+
+@pytest.fixture(scope="module")
+def normed() -> list[Outcome]:
+    return fit_in_processes(WITH_NORM, 2, **SHARED)
+
+
+@pytest.mark.parametrize("name", WITH_NORM)
+def test_batch_norm_over_all_processes_is_that_of_one(normed: list[Outcome], name: str) -> None:
+    require_equal_one(WITH_NORM[name], [outcome[name] for outcome in normed], **NORMED)
+
+
+def test_batch_norm_of_each_its_own_ends_alike_but_not_as_one() -> None:
+    # Nothing that is read off a network, as D̂ is, may differ from process to process.
+    first, second = fit_in_processes({"cal": CASES["cal"]}, 2, **NORMED)
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    with pytest.raises(AssertionError, match="end otherwise than one"):
+        require_equal_one(CASES["cal"], [first["cal"], second["cal"]], **NORMED)
 
 
 def test_torchrun_trains_as_one_process_does(

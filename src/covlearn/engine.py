@@ -25,7 +25,7 @@ from covlearn.memory import Memory
 from covlearn.schedules import Steps
 
 Record = dict[str, float]
-LEDGER_STEPS = 32
+LEDGER_STEPS, LEDGER_VALUES = 32, 1 << 20  # kept at most before they go into the ledger
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ class Machine:
     capture: bool = True
     """Run a step as one CUDA graph, where device, data and objective allow it."""
     compile: bool = False
+    sync_batch_norm: bool = False
+    """With several processes: batch norm over the batch of all of them, not of each its own."""
     workers: int | None = None
     """Processes that read images which stay in files; None: as many as there are cores to spare.
     The batches are the same whatever their number."""
@@ -180,6 +182,9 @@ def train(
             objective.begin_epoch(epoch, ledger)
             model.train()
             loss = run_epoch(epoch)
+            distributed.average_buffers(model)
+            if average is not None:
+                distributed.average_buffers(average.model)
             shown = model if average is None else average.model
             record = {"epoch": epoch, "lr": lr, "beta": beta, "loss": loss}
             if after_epoch is not None:
@@ -379,11 +384,15 @@ def _epoch_runner(
 def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
     """Runs the batches one by one and returns the mean loss; looks at it once, at the end."""
     losses: list[Tensor] = []
-    last_step = torch.full((len(data),), -1, device=data.device)
-    learned = step.ledger.learned.clone()
+    together_with_others = distributed.active()
+    if together_with_others:
+        last_step = torch.full((len(data),), -1, device=data.device)
+        learned = step.ledger.learned.clone()
     # Nobody reads the ledger within an epoch, and a few large writes cost less than many small.
     # In balanced batches an example may come twice: the last word must be the last written.
-    together = LEDGER_STEPS if getattr(data, "balanced_batches", None) is None else 1
+    together = max(1, min(LEDGER_STEPS, LEDGER_VALUES // (data.batch_size * data.num_classes)))
+    if getattr(data, "balanced_batches", None) is not None:
+        together = 1
     waiting: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def write() -> None:
@@ -391,7 +400,7 @@ def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
         rows = torch.cat(idx)
         step.ledger.write(rows, torch.cat(logits, dim=-2), torch.cat(y))
         waiting.clear()
-        if distributed.active():
+        if together_with_others:
             last_step[rows] = len(losses)
 
     average = step.average
@@ -410,7 +419,8 @@ def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
         write()
     if average is not None and (left := len(losses) % average.every):
         average.update(left)
-    step.ledger.merge(last_step, learned)
+    if together_with_others:
+        step.ledger.merge(last_step, learned)
     return mean_loss(distributed.sum_of(torch.stack(losses)), epoch)
 
 

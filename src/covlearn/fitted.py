@@ -13,6 +13,7 @@ refinement.npz     T̂ and the covariances (K, K)
 A network is built again from its configuration and weights: nothing is unpickled.
 """
 
+import contextlib
 import io
 import os
 import shutil
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import covlearn
-from covlearn import cells, records
+from covlearn import cells, distributed, records
 from covlearn.config import plain, typed
 from covlearn.data import Resident, Split
 from covlearn.data.augment import Augmentation
@@ -47,7 +48,7 @@ from covlearn.fitting import Fit, Setup, fit_split, set_up
 from covlearn.inputs import Examples
 from covlearn.nets import build_net, load_pretrained
 from covlearn.preparation import Standardizer
-from covlearn.run import input_shape, machine_config, method_name
+from covlearn.run import input_shape, machine_config, method_name, start_as
 from covlearn.stages import digests_of_files
 from covlearn.verdicts import DECISIONS
 
@@ -138,11 +139,13 @@ def fit_examples(
         options=setup.choice.net_options,
     )
     config = configuration(prepared, setup, source=source, seed=seed, preset=preset)
-    finished = records.start_as(FitResult, folder, config, resume=resume)
+    finished = start_as(FitResult, folder, config, resume=resume)
     if finished is not None:
         return finished
-    with records.held(folder):
-        records.write_json(folder / records.ENVIRONMENT, environment(setup.machine))
+    recording = distributed.process() == 0
+    with records.held(folder) if recording else contextlib.nullcontext():
+        if recording:
+            records.write_json(folder / records.ENVIRONMENT, environment(setup.machine))
         try:
             fit = fit_split(
                 prepared.split,
@@ -150,10 +153,11 @@ def fit_examples(
                 seed=seed,
                 classes=examples.classes,
                 folder=folder,
-                follow=lambda history: Recorder(history, folder, progress),
+                follow=(lambda history: Recorder(history, folder, progress)) if recording else None,
             )
         except ValueError:
-            records.abandon_if_empty(folder)
+            if recording:
+                records.abandon_if_empty(folder)
             raise
         result = FitResult(
             method=config["method"]["name"],
@@ -168,8 +172,9 @@ def fit_examples(
             seconds=sum(record["seconds"] for stage in fit.history.values() for record in stage),
             notes=list(examples.notes),
         )
-        write_files(folder, examples, prepared, fit, result)
-        shutil.rmtree(folder / records.STAGES, ignore_errors=True)
+        if recording:
+            write_files(folder, examples, prepared, fit, result)
+            shutil.rmtree(folder / records.STAGES, ignore_errors=True)
         return result
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from covlearn import distributed, kernels
-from covlearn.losses import pick
+from covlearn.losses import CACHED_VALUES, pick
 from covlearn.memory import Memory
 
 
@@ -50,8 +50,13 @@ class Ledger(nn.Module):
 
             written(logits, y, idx, (self.score, self.prediction, self.loss, self.learned))
             return
-        logits = logits.float()
-        log_BK = (logits.softmax(dim=1) + 1e-8).log()
+        step = max(1, CACHED_VALUES // logits.shape[1])
+        for start in range(0, len(idx), step):
+            some = slice(start, start + step)
+            self._write(idx[some], logits[some].float(), y[some])
+
+    def _write(self, idx: Tensor, logits: Tensor, y: Tensor) -> None:
+        log_BK = logits.softmax(dim=1).add_(1e-8).log_()
         loss = -pick(log_BK, y)
         prediction = logits.argmax(dim=1)
         self.loss[idx] = loss
@@ -66,8 +71,6 @@ class Ledger(nn.Module):
         an example that is drawn more than once may come to several. ``learned_before`` is
         ``learned`` from before the epoch: counts are added up.
         """
-        if not distributed.active():
-            return
         # No two processes have the same turn; in one step their rows are the same anyway.
         turn = last_step * distributed.num_processes() + distributed.process()
         turn = torch.where(last_step >= 0, turn, -1)

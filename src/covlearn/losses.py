@@ -11,7 +11,7 @@ With p = softmax(logits), the cut-off cross-entropy is ℓ_j = −ln(p_j + ε) (
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +26,10 @@ from covlearn.checks import (
     check_scores,
     check_strength,
     check_transition,
+    readable,
 )
+
+CACHED_VALUES = 1 << 16  # of each of a few arrays: 256 KiB of float32, within a core's own cache
 
 
 def cross_entropy(logits: Tensor, y: Tensor, *, eps: float = 1e-8) -> Tensor:
@@ -160,9 +163,152 @@ def cores(
 ) -> Tensor:
     """ℓ_y − β Σ_k π_k ℓ_k, CORES² without its dynamic sieve (Cheng et al. 2021)."""
     check_strength(beta, name="beta")
+    y = as_tensor(y)
+    if y.ndim == 1:
+        logits, y = _check_pair(logits, y)
+        prior = check_prior(prior, num_classes=logits.shape[1])
+        factor_K = (beta * prior).to(logits.dtype)
+        check_eps(eps)
+        return weighted_logs(logits, y, factor_K, eps=eps, all_eps=check_eps(confidence_eps))
     return cross_entropy(logits, y, eps=eps) - _per_example(
         beta * confidence(logits, prior=prior, eps=confidence_eps), y
     )
+
+
+class Rows(NamedTuple):
+    """For each example a row of a matrix (K, K), and its share in the factors of the logarithms."""
+
+    matrix: Tensor
+    row: Tensor
+    share: Tensor
+
+    def part(self, examples: slice) -> "Rows":
+        """Those of some examples."""
+        return Rows(self.matrix, self.row[examples], self.share[examples])
+
+
+def weighted_logs(
+    logits: Tensor,
+    y: Tensor,
+    factor_K: Tensor,
+    *,
+    eps: float,
+    all_eps: float,
+    rows: Rows | None = None,
+) -> Tensor:
+    """−ln(p_y + ε) + Σ_j f_j ln(p_j + ε′) of inputs that were checked: CORES² and CAL, (B,).
+
+    f_j is ``factor_K``, to which ``rows`` add share·(1{y = j} − M_ij) with i the example's row.
+    """
+    others = (factor_K,) if rows is None else (factor_K, rows.matrix, rows.share)
+    in_blocks = (
+        readable(logits)
+        and logits.requires_grad
+        and torch.is_grad_enabled()
+        and not any(other.requires_grad for other in others)
+    )
+    if in_blocks:
+        return _InBlocks.apply(logits, y, factor_K, eps, all_eps, rows)  # type: ignore[no-any-return, no-untyped-call]
+    return _weighted_logs(logits, y, factor_K, eps, all_eps, rows)
+
+
+def _factors(
+    factor_K: Tensor, y_B1: Tensor, rows: Rows | None, out: Tensor | None = None
+) -> Tensor:
+    """f of each example, (B, K); the same for all of them, (K,), without rows."""
+    if rows is None:
+        return factor_K
+    matrix, share_B1 = rows.matrix.to(factor_K.dtype), rows.share.unsqueeze(1)
+    row_BK = torch.index_select(matrix, 0, rows.row, out=out)
+    factor_BK = torch.addcmul(factor_K, share_B1, row_BK, value=-1, out=out)
+    return factor_BK.scatter_add_(1, y_B1, share_B1)
+
+
+def _weighted_logs(
+    logits: Tensor, y: Tensor, factor_K: Tensor, eps: float, all_eps: float, rows: Rows | None
+) -> Tensor:
+    y_B1 = y.unsqueeze(1)
+    # All that multiplies ln(p_j + ε′), gathered before the one product that needs a gradient.
+    factor_BK = _factors(factor_K, y_B1, rows)
+    probs = logits.softmax(dim=1)
+    own_B1 = probs.gather(1, y_B1).add(eps).log()
+    return (factor_BK * probs.add(all_eps).log()).sum(dim=1) - own_B1.squeeze(1)
+
+
+def _value_and_gradient(
+    loss_B1: Tensor,
+    gradient: Tensor,
+    logits: Tensor,
+    y: Tensor,
+    factor_K: Tensor,
+    eps: float,
+    all_eps: float,
+    rows: Rows | None,
+    scratch: list[Tensor],
+) -> None:
+    """Writes the losses of some examples and their gradients; ``scratch`` is three (B, K).
+
+    With g_j = ∂ℓ/∂p_j = f_j/(p_j + ε′) − 1{y = j}/(p_y + ε), ∂ℓ/∂z_k = p_k (g_k − Σ_j p_j g_j).
+    """
+    factor_BK, shifted, slope = scratch
+    y_B1 = y.unsqueeze(1)
+    probs = torch.softmax(logits, 1, out=gradient)
+    own_B1 = probs.gather(1, y_B1).add_(eps)
+    factor_BK = _factors(factor_K, y_B1, rows, out=factor_BK)
+    torch.add(probs, all_eps, out=shifted)
+    torch.div(factor_BK, shifted, out=slope).scatter_add_(1, y_B1, -own_B1.reciprocal())
+    slope.mul_(probs)
+    logs = shifted.log_().mul_(factor_BK)
+    torch.sub(logs.sum(dim=1, keepdim=True), own_B1.log_(), out=loss_B1)
+    torch.addcmul(slope, probs, slope.sum(dim=1, keepdim=True), value=-1, out=gradient)
+
+
+class _InBlocks(torch.autograd.Function):
+    """The same on the CPU, value and gradient at once, for as many examples as fit its cache."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        y: Tensor,
+        factor_K: Tensor,
+        eps: float,
+        all_eps: float,
+        rows: Rows | None,
+    ) -> Tensor:
+        size, num_classes = logits.shape
+        gradient, loss_B1 = torch.empty_like(logits), logits.new_empty(size, 1)
+        how = (factor_K, eps, all_eps)
+        step = max(1, CACHED_VALUES // num_classes)
+        if size <= step:
+            scratch = [torch.empty_like(logits) for _ in range(3)]
+            _value_and_gradient(loss_B1, gradient, logits, y, *how, rows, scratch)
+        else:
+            whole = logits.new_empty(3, step, num_classes)  # once, as memory that is new costs
+            for start in range(0, size, step):
+                some = slice(start, min(start + step, size))
+                _value_and_gradient(
+                    loss_B1[some],
+                    gradient[some],
+                    logits[some],
+                    y[some],
+                    *how,
+                    None if rows is None else rows.part(some),
+                    list(whole[:, : some.stop - start]),
+                )
+        ctx.save_for_backward(logits, gradient)
+        ctx.others = (y, factor_K, eps, all_eps, rows)
+        return loss_B1.squeeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, outer_B: Tensor) -> tuple[Tensor | None, ...]:
+        logits, gradient = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative will be asked for
+            loss_B = _weighted_logs(logits, *ctx.others)
+            (through,) = torch.autograd.grad(loss_B, logits, outer_B, create_graph=True)
+        else:
+            through = gradient * outer_B.unsqueeze(1)
+        return (through, *[None] * 5)
 
 
 def joint(

@@ -82,10 +82,11 @@ class Memory(nn.Module):
 
     def merge(self, mine: Tensor, written: Tensor) -> None:
         """After an epoch of several processes: each row from the one process that has it."""
-        for rows in (self.value, self.label):
-            if rows is not None:
-                total = distributed.sum_of(torch.where(mine[:, None], rows, 0))
-                rows.copy_(torch.where(written[:, None], total, rows))
+        for idx in self.chunks():  # a second copy of all classes of all examples may not fit
+            for rows in (self.value, self.label):
+                if rows is not None:
+                    total = distributed.sum_of(torch.where(mine[idx, None], rows[idx], 0))
+                    rows[idx] = torch.where(written[idx, None], total, rows[idx])
 
     def _whole(self, idx: Tensor) -> Tensor:
         value = self.value[idx]

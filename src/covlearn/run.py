@@ -122,7 +122,7 @@ def fit_and_evaluate(
         "machine": machine_config(machine),
     }
     run.data_identity = fingerprint(config["data"])
-    finished = _start(folder, config, resume=resume)
+    finished = start_as(Result, folder, config, resume=resume)
     if finished is not None:
         return finished
 
@@ -210,7 +210,7 @@ class LocalRun:
             options=self.net_options,
         )
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return model
+        return distributed.share_batch_norm(model) if self.machine.sync_batch_norm else model
 
     def train(
         self,
@@ -401,19 +401,18 @@ def _check_like(split: Split, other: Split, name: str) -> None:
         )
 
 
-def _start(folder: Path, config: dict[str, Any], *, resume: bool) -> Result | None:
-    """The first process looks after the folder; the others are told what it found."""
-    if not distributed.active():
-        return records.start(folder, config, resume=resume)
-    outcome: list[Any] = [None, None]
-    if distributed.process() == 0:
-        try:
-            outcome[0] = records.start(folder, config, resume=resume)
-        except (ValueError, OSError) as error:
-            outcome[1] = error
-    torch.distributed.broadcast_object_list(outcome)
-    result: Result | None
-    result, failure = outcome
-    if failure is not None:
-        raise failure
-    return result
+def start_as(
+    kind: type[records.Outcome], folder: Path, config: dict[str, Any], *, resume: bool
+) -> records.Outcome | None:
+    """The first process looks after the folder; the others are told what it found.
+
+    Processes on machines of their own may have read other data: that is found here, too.
+    """
+    finished = distributed.of_first(lambda: records.start_as(kind, folder, config, resume=resume))
+    differing = records.differences(distributed.of_first(lambda: plain(config)), plain(config))
+    if differing:
+        raise ValueError(
+            f"all processes must be given the same run, process {distributed.process()} differs "
+            f"from the first: {'; '.join(differing[:3])}"
+        )
+    return finished

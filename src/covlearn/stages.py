@@ -56,12 +56,18 @@ class FollowedCheckpoint(Checkpoint):
             self._claim = None
 
     def load(self) -> dict[str, Any] | None:
-        """The state that was saved last, by this run or one that shares the stage, or None."""
-        if self.shared is not None and self.shared.exists() and not self.path.exists():
-            records.write_bytes(self.path, self.shared.read_bytes())
-        state = super().load()
+        """The state that was saved last, by this run or one that shares the stage, or None.
+
+        The first process reads it for all: each must start from the same epoch.
+        """
+        state = distributed.of_first(self._load)
         self.loaded = True
         return state
+
+    def _load(self) -> dict[str, Any] | None:
+        if self.shared is not None and self.shared.exists() and not self.path.exists():
+            records.write_bytes(self.path, self.shared.read_bytes())
+        return super().load()
 
     def share(self) -> None:
         """Lets others have the stage, now that it is finished."""

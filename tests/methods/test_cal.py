@@ -193,7 +193,7 @@ def test_what_lies_between_the_bounds_is_dropped_and_the_rest_weighs_for_it(
     assert objective.kept_share == stats.kept_share
 
     alike = fitted(dataclasses.replace(method, match_dropped=False)).calls["cal"]["objective"]
-    assert torch.equal(alike.weight, torch.ones(SIZE))
+    assert alike.weight is None
     assert not torch.equal(alike.transition, objective.transition)
     assert alike.kept_share == pytest.approx(1 - float(dropped.float().mean()))
 

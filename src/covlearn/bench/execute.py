@@ -20,6 +20,10 @@ from covlearn.evaluation import Progress
 from covlearn.job import Job, make_machine, run_job, settled
 from covlearn.records import Result
 
+Ended = tuple[str, Result | None, str | None]
+"""A task's path, and its result or what went wrong in words."""
+Runner = Callable[["dict[str, Task]", Path], Iterator[Ended]]
+"""Runs the tasks of a table's folder elsewhere, and yields each when it is done."""
 SHARED = ".stages"  # below a column's folder, while its cells are run
 
 
@@ -77,8 +81,12 @@ def run_cells(
     processes: int = 1,
     keep_models: bool = False,
     progress: Callable[[Cell], Progress | None] | None = None,
+    runner: Runner | None = None,
 ) -> Iterator[Outcome]:
-    """Runs what is not done, yields each cell when it is; one that fails stops no other."""
+    """Runs what is not done, yields each cell when it is; one that fails stops no other.
+
+    On this machine, so many ``processes`` at a time, or by a ``runner`` that has others.
+    """
     by_path = {cell.path: cell for cell in cells}  # rows may share their runs
     for column in {cell.column.name for cell in cells}:
         shutil.rmtree(folder / column / SHARED, ignore_errors=True)  # of an earlier, cut off time
@@ -92,8 +100,11 @@ def run_cells(
         tasks[path] = Task(job, recorded, place, place.parents[1] / SHARED / place.name, device,
                            keep_models)  # fmt: skip
     waiting = [task.shared for task in tasks.values()]
-    if processes == 1:
-        outcomes: Iterator[tuple[str, Result | None, str | None]] = (
+    outcomes: Iterator[Ended]
+    if runner is not None:
+        outcomes = runner(tasks, folder)
+    elif processes == 1:
+        outcomes = (
             (path, *attempt(task, None if progress is None else progress(by_path[path])))
             for path, task in tasks.items()
         )
@@ -145,9 +156,7 @@ def finished(task: Task) -> Result | None:
     return there.result
 
 
-def side_by_side(
-    tasks: dict[str, Task], processes: int
-) -> Iterator[tuple[str, Result | None, str | None]]:
+def side_by_side(tasks: dict[str, Task], processes: int) -> Iterator[Ended]:
     """Each task in a process of its own, so many at a time; one that dies is one that failed."""
     context = multiprocessing.get_context("spawn")
     waiting, running = list(tasks), {}  # type: ignore[var-annotated]

@@ -21,12 +21,16 @@ example:
   covlearn bench benchmarks/table1.toml --dry-run
   covlearn bench benchmarks/table1.toml --trials 0 --figures pictures
     runs nothing, and writes the table and pictures of what is there
+  covlearn bench benchmarks/table1.toml --on ray --gpus 0.25
+    runs four cells at a time on each GPU of the Ray cluster that this machine belongs to
 
 Trial t draws its noise, weights and order with seed t; trial 0 has the noise that the authors
 published, from --published FOLDER (their IDN_*.pt) or made anew where that gives the same labels.
 What is done is not run again, what was cut off goes on, and a cell that fails stops no other.
 The table is written to table.md, table.csv and table.json in the folder, from all the runs there.
 --only takes row, method, column, data, noise or rate; given twice, either may hold.
+--on needs pip install 'covlearn[ray]' on each machine of the cluster, and the data where the table
+says. The folder may be shared by the machines or not; cells of a machine that dies are run again.
 """
 WITHOUT_MPS = (
     "note: CUDA's multi-process service could not be started (nvidia-cuda-mps-control), so that "
@@ -52,6 +56,8 @@ def add_parser(commands: Any) -> None:
     add("--published", type=Path, metavar="FOLDER", help="the label files that the authors put out")
     add("--data", metavar="PATH", help="use this data in every column, as for covlearn train")
     add("--processes", type=int, default=1, help="cells at a time (default: 1; 4 pays on one GPU)")
+    add("--on", metavar="CLUSTER", help="run on a Ray cluster: its address, or ray; see below")
+    add("--gpus", type=float, metavar="SHARE", help="of a GPU a cell takes there (default: 1)")
     add("--set", nargs="+", action="extend", default=[], metavar="PATH=VALUE", help="as in train")
     add(
         "--keep-models", action="store_true", help="keep weights and label tables, not records only"
@@ -72,10 +78,7 @@ def bench(args: argparse.Namespace) -> int:
 
     table = with_data(read_table(args.table), args.data)
     trials = table.trials if args.trials is None else args.trials
-    if trials < 0 or args.processes < 1:
-        raise ValueError(
-            f"expected --trials ≥ 0 and --processes ≥ 1, got {trials} and {args.processes}"
-        )
+    check_options(args, trials)
     cells = list(cells_of(table, trials=trials, only=args.only))
     check_jobs(table, cells, settings=args.set, published=args.published)
     folder = args.folder or Path("runs") / args.table.stem
@@ -84,17 +87,20 @@ def bench(args: argparse.Namespace) -> int:
         return 0
     entries = write_summary(table, folder, args.set)
     failures: list[Outcome] = []
-    side_by_side = args.processes > 1  # then nobody hears of single epochs, and Ctrl-C ends at once
-    follow = (
-        contextlib.nullcontext() if side_by_side else progress_bars(lambda: grid(table, entries))
-    )
-    with (
-        process_group(args.device) as device,
-        kernels_at_once(device, args.processes) as at_once,
-        follow as progress,
-    ):
-        if side_by_side and device.startswith("cuda") and not at_once:
-            print(WITHOUT_MPS, file=sys.stderr)
+    # Of cells side by side nobody hears single epochs, and Ctrl-C ends at once.
+    with contextlib.ExitStack() as stack:
+        device, runner, progress = args.device, None, None
+        if args.on is not None:
+            from covlearn.bench.ray import cluster  # noqa: PLC0415
+
+            runner = stack.enter_context(cluster(args.on, device, args.gpus))
+        else:
+            device = stack.enter_context(process_group(device))
+            at_once = stack.enter_context(kernels_at_once(device, args.processes))
+            if args.processes == 1:
+                progress = stack.enter_context(progress_bars(lambda: grid(table, entries)))
+            elif device.startswith("cuda") and not at_once:
+                print(WITHOUT_MPS, file=sys.stderr)
         outcomes = run_cells(
             table,
             cells,
@@ -105,6 +111,7 @@ def bench(args: argparse.Namespace) -> int:
             processes=args.processes,
             keep_models=args.keep_models,
             progress=None if progress is None else named(progress),
+            runner=runner,
         )
         for number, outcome in enumerate(outcomes, start=1):
             entries = write_summary(table, folder, args.set)
@@ -120,6 +127,21 @@ def bench(args: argparse.Namespace) -> int:
     else:
         show(table, entries, folder)
     return 1 if failures else 0
+
+
+def check_options(args: argparse.Namespace, trials: int) -> None:
+    """What cannot be asked for together, or at all."""
+    if trials < 0 or args.processes < 1:
+        raise ValueError(
+            f"expected --trials ≥ 0 and --processes ≥ 1, got {trials} and {args.processes}"
+        )
+    if args.on is not None and args.processes != 1:
+        raise ValueError(
+            "--processes is for this machine; with --on the cluster runs as many cells as it has "
+            "CPUs, or shares of GPUs (--gpus)"
+        )
+    if args.gpus is not None and (args.on is None or args.gpus < 0):
+        raise ValueError(f"--gpus is a share ≥ 0 of a GPU, and goes with --on, got {args.gpus:g}")
 
 
 def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: list[str]) -> None:

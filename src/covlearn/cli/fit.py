@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import progress_bars, step_bars
+from covlearn.cli.train import first_process, process_group, restarted
 from covlearn.config import plain
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ changed. covlearn predict and covlearn clean go on from there.
 are listed by covlearn methods covlearn.methods.crossfit:CrossFittedCAL), an option of the net
 (net.…) or how it is computed (machine.…), over the preset. Features of images are kept in
 .covlearn-cache beside the run.
+torchrun --nproc_per_node 4 -m covlearn fit … trains with four processes that share each batch.
 """
 
 
@@ -75,6 +77,7 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
 
 def fit(args: argparse.Namespace) -> int:
     """Reads, trains, judges, records and sums up."""
+    from covlearn import distributed  # noqa: PLC0415
     from covlearn.fitted import check_place, fit_examples  # noqa: PLC0415
     from covlearn.inputs.trusted import read_trusted, with_trusted  # noqa: PLC0415
     from covlearn.job import make_method  # noqa: PLC0415
@@ -91,29 +94,35 @@ def fit(args: argparse.Namespace) -> int:
         "features": args.features,
         "on_bad": args.on_bad,
     }
-    examples = read(args, cache=None if args.dry_run else args.out.absolute().parent / CACHE)
-    if decided is not None:
-        examples = with_trusted(examples, decided, args.trusted)
-    if args.dry_run:
-        print(plan_of(examples, args))
-        return 0
-    with progress_bars() as progress:
-        result = fit_examples(
-            examples,
-            args.out,
-            source=asked,
-            method=args.method,
-            preset=args.preset,
-            net=args.net,
-            settings=tuple(args.set),
-            seed=args.seed,
-            device=args.device,
-            resume=args.resume,
-            progress=progress,
-        )
-    with step_bars() as show:
-        write_report(args.out, progress=lambda done, total, what: show(what, done, total))
-    print(json.dumps(plain(result)) if args.json else summary(result, args.out))
+    cache = None if args.dry_run else args.out.absolute().parent / CACHE
+    with process_group(args.device) as device:
+        # What the first process has read into the cache need not be read again.
+        examples = distributed.in_turns(lambda: read(args, cache=cache))
+        if decided is not None:
+            examples = with_trusted(examples, decided, args.trusted)
+        if args.dry_run:
+            said = plan_of(examples, args)
+        else:
+            with progress_bars() as progress:
+                result = fit_examples(
+                    examples,
+                    args.out,
+                    source=asked,
+                    method=args.method,
+                    preset=args.preset,
+                    net=args.net,
+                    settings=tuple(args.set),
+                    seed=args.seed,
+                    device=device,
+                    resume=args.resume or restarted(device),
+                    progress=progress,
+                )
+            said = json.dumps(plain(result)) if args.json else summary(result, args.out)
+    if first_process():
+        if not args.dry_run:
+            with step_bars() as show:
+                write_report(args.out, progress=lambda done, total, what: show(what, done, total))
+        print(said)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import datetime
 import json
 import os
 import sys
@@ -14,6 +15,9 @@ from covlearn import records
 from covlearn.cli.progress import progress_bars, step_bars
 from covlearn.config import as_text, leaves, plain
 
+# How long processes wait for each other: reading a source may take the first one hours, and where
+# one has died torchrun ends the rest.
+PATIENCE = datetime.timedelta(hours=12)
 EXAMPLE = """\
 example:
   covlearn train --data digits --noise cal:0.4 --method cal --preset recommended --out runs/cal-0
@@ -21,6 +25,8 @@ example:
     --set sieve_plan.epochs=20 plan.epochs=20 net.hidden=[64] machine.precision=bfloat16
   covlearn train --data digits --noise cal:0.4 --method cal --seed 0 --out runs/cal-ours \\
     --preset recommended --set plan.epochs=40
+  torchrun --nproc_per_node 4 --max-restarts 3 -m covlearn train --data cifar10 --method cal \\
+    --out runs/cal-4 --set machine.sync_batch_norm=true
 
 --preset sets every field of the method for the data, the network and how images are moved: paper
 (as its text says), published (as its code does) or recommended (ours, which also holds out 10 % of
@@ -38,6 +44,8 @@ bltm:RATE, calibrated:RATE; published:RATE, the paper's own labels for CIFAR; as
 ones drawn as those were; or file:PATH with
 labels of covlearn noise, of the paper's files, or of CIFAR-N as file:PATH#worse_label.
 covlearn noise --list says more.
+Under torchrun the processes share each batch, and the first one writes. If one of them dies, they
+are started again and go on from the last checkpoint.
 """
 
 
@@ -92,11 +100,11 @@ def train(args: argparse.Namespace) -> int:
                 job,
                 args.out,
                 device=device,
-                resume=args.resume,
+                resume=args.resume or restarted(device),
                 progress=progress,
                 source=source,
             )
-    if int(os.environ.get("RANK", "0")) == 0:
+    if first_process():
         print(json.dumps(plain(result)) if args.json else summary(result, args.out))
     return 0
 
@@ -125,6 +133,7 @@ def process_group(device: str) -> Iterator[str]:
     """Joins the processes that torchrun started, if it did; gives this one's device."""
     import torch  # noqa: PLC0415
 
+    from covlearn import distributed  # noqa: PLC0415
     from covlearn.job import resolve_device  # noqa: PLC0415
 
     device = resolve_device(device)
@@ -134,11 +143,26 @@ def process_group(device: str) -> Iterator[str]:
     if device == "cuda":
         device = f"cuda:{os.environ['LOCAL_RANK']}"
         torch.cuda.set_device(device)
-    torch.distributed.init_process_group("gloo" if device == "cpu" else "nccl")
+    distributed.join("gloo" if device == "cpu" else "nccl", timeout=PATIENCE)
     try:
         yield device
     finally:
         torch.distributed.destroy_process_group()
+
+
+def restarted(device: str) -> bool:
+    """Whether torchrun started the processes again because one of them, anywhere, had died."""
+    import torch  # noqa: PLC0415
+
+    from covlearn import distributed  # noqa: PLC0415
+
+    times = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    return bool(distributed.max_of(torch.tensor(times, device=device)) > 0)
+
+
+def first_process() -> bool:
+    """Whether it is this one that prints; torchrun's processes are numbered, others are alone."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def summary(result: records.Result, folder: Path) -> str:

@@ -26,7 +26,7 @@ from covlearn.checks import (
     check_strength,
     check_weight,
 )
-from covlearn.losses import per_class, pick
+from covlearn.losses import Rows, per_class, pick, weighted_logs
 from covlearn.transition import EmptyClass, count_transition
 
 Weighting = Literal["class", "sample"]
@@ -284,15 +284,10 @@ def cal_of(
     regularizer_eps: float,
 ) -> Tensor:
     """The loss of inputs that were checked, given each example's share in the covariance."""
-    y_B1, share_B1 = y.unsqueeze(1), share_B.unsqueeze(1)
-    # All that multiplies ln(p_j + ε) in the regulariser and the covariance, gathered before the one
-    # product that needs a gradient: βπ_j + share·(1{ỹ = j} − T̂_ŷj).
-    row_BK = transition.index_select(0, refined.clamp(min=0)).to(logits.dtype)
-    factor_BK = torch.addcmul((beta * prior).to(logits.dtype), share_B1, row_BK, value=-1)
-    factor_BK.scatter_add_(1, y_B1, share_B1)
-    probs = logits.softmax(dim=1)
-    own_B1 = probs.gather(1, y_B1).add(eps).log()
-    return (factor_BK * probs.add(regularizer_eps).log()).sum(dim=1) - own_B1.squeeze(1)
+    # In the factor of ln(p_j + ε), βπ_j + share·(1{ỹ = j} − T̂_ŷj), regulariser and covariance meet.
+    rows = Rows(transition, refined.clamp(min=0), share_B)
+    factor_K = (beta * prior).to(logits.dtype)
+    return weighted_logs(logits, y, factor_K, eps=eps, all_eps=regularizer_eps, rows=rows)
 
 
 def deviation(

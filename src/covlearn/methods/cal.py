@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from covlearn import distributed
+from covlearn.checks import check_scores
 from covlearn.config import nearest
-from covlearn.covariance import SecondOrder, Weighting, batch_mass, cal, with_covariance
+from covlearn.covariance import SecondOrder, Weighting, batch_mass, with_covariance
+from covlearn.covariance.term import cal_of, example_share
 from covlearn.data import Batch, Split, counter
 from covlearn.engine import Objective, Outputs, Plan
 from covlearn.evidence import noise_evidence
@@ -468,7 +470,7 @@ class CovarianceAssisted(Objective):
     """ℓ_ỹ − β Σ_k π_k ℓ_k − Cov(ℓ) of the base loss ℓ, each example with refined label and γ(x)."""
 
     refined: Tensor
-    weight: Tensor
+    weight: Tensor | None
     transition: Tensor
     class_weight: Tensor
     prior: Tensor
@@ -493,7 +495,7 @@ class CovarianceAssisted(Objective):
         self.weighting: Weighting = weighting
         self.kept_share = stats.kept_share
         self.register_buffer("refined", refined)
-        self.register_buffer("weight", torch.ones(len(refined)) if weight is None else weight)
+        self.register_buffer("weight", weight)
         self.register_buffer("transition", stats.transition)
         self.register_buffer("class_weight", stats.class_weight)
         self.register_buffer("prior", prior)
@@ -516,12 +518,20 @@ class CovarianceAssisted(Objective):
                 return cross_entropy(logits, y) - self.beta * peer, None
             loss_BK = per_class(self.base_loss(), logits)
             return pick(loss_BK, y) - self.beta * (self.prior * loss_BK).sum(dim=1), None
-        refined, weight = self.refined[batch.idx], self.weight[batch.idx]
-        mass = distributed.sum_of(batch_mass(refined, len(self.prior), weight=weight))
+        refined = self.refined[batch.idx]
+        weight = None if self.weight is None else self.weight[batch.idx]
+        mass = None  # of all processes, where there are others
+        if distributed.active():
+            mass = distributed.sum_of(batch_mass(refined, len(self.prior), weight=weight))
         stats = SecondOrder(self.transition, self.class_weight, self.kept_share)
-        options = {"weighting": self.weighting, "weight": weight, "mass": mass}
         if self.base == "ce":
-            return cal(logits, y, refined, stats, prior=self.prior, beta=self.beta, **options), None  # type: ignore[arg-type]
+            # Labels were checked when they came, once: of a step they would be a good part.
+            logits = check_scores(logits)
+            share = example_share(refined, stats, self.weighting, weight, mass, logits.dtype)
+            return cal_of(
+                logits, y, refined, self.transition, share, self.prior, self.beta, 1e-8, 1e-5
+            ), None
+        options = {"weighting": self.weighting, "weight": weight, "mass": mass}
         loss_BK = per_class(self.base_loss(), logits)
         # Each class's loss is there already: the base loss to correct only picks from them.
         corrected = with_covariance(lambda _, classes: pick(loss_BK, classes))

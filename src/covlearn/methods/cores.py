@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from covlearn.data import Batch
 from covlearn.engine import Objective, Outputs, Plan
 from covlearn.ledger import Ledger
-from covlearn.losses import confidence
+from covlearn.losses import confidence, cores
 from covlearn.methods.base import Run, noisy_prior
 from covlearn.methods.ce import supervised
 from covlearn.schedules import Ramp
@@ -81,6 +81,15 @@ class Confident(Objective):
 
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
         """(B,) with the sieve as a weight."""
+        if outputs.plain is None and outputs.logits.ndim == 2:
+            loss = cores(
+                outputs.logits,
+                batch.y,
+                prior=self.prior,
+                beta=self.beta,
+                confidence_eps=self.regularizer_eps,
+            )
+            return loss, self.keep[batch.idx]
         plain = outputs.logits if outputs.plain is None else outputs.plain
         regulariser = confidence(plain, prior=self.prior, eps=self.regularizer_eps)
         return supervised(outputs, batch) - self.beta * regulariser, self.keep[batch.idx]

@@ -7,7 +7,7 @@ train on a toy with plans that :func:`shortened` cuts to a few epochs.
 
 from covlearn.methods.base import RUN_MEMBERS
 from covlearn.testing.checks import CHECKS, check_method
-from covlearn.testing.processes import fit_in_two_processes, require_two_equal_one
+from covlearn.testing.processes import fit_in_processes, require_equal_one
 from covlearn.testing.short import shortened
 from covlearn.testing.toy import NET_OPTIONS, Toy, make_toy
 
@@ -17,8 +17,8 @@ __all__ = [
     "RUN_MEMBERS",
     "Toy",
     "check_method",
-    "fit_in_two_processes",
+    "fit_in_processes",
     "make_toy",
-    "require_two_equal_one",
+    "require_equal_one",
     "shortened",
 ]
