@@ -29,7 +29,7 @@ from covlearn.covariance import SecondOrder
 from covlearn.data import Batch
 from covlearn.engine import LEDGER_STEPS, LEDGER_VALUES, Objective, Outputs, reduced
 from covlearn.ledger import Ledger
-from covlearn.methods.cal import CovarianceAssisted
+from covlearn.methods.cal_loss import CovarianceAssisted
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
 from covlearn.schedules import Ramp

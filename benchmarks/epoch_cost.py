@@ -22,7 +22,7 @@ from covlearn.covariance import SecondOrder
 from covlearn.data import Augmentation, Resident, Split
 from covlearn.engine import Machine, Objective, Plan, train
 from covlearn.ledger import Ledger
-from covlearn.methods.cal import CovarianceAssisted
+from covlearn.methods.cal_loss import CovarianceAssisted
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
 from covlearn.nets import build_net

@@ -14,8 +14,8 @@ from covlearn.ledger import Ledger
 from covlearn.memory import Memory
 from covlearn.methods import CAL
 from covlearn.methods.base import view_of
-from covlearn.methods.cal import averaged_scores
 from covlearn.methods.ce import CrossEntropy
+from covlearn.methods.posteriors import averaged_scores
 from covlearn.nets import build_net
 from covlearn.run import LocalRun, fit_and_evaluate
 from covlearn.sieve import adjusted_loss

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from covlearn.data import Split
 from covlearn.data.sources import Source, load_data, with_noise
-from covlearn.methods.cal import CAL, Base
+from covlearn.methods.cal import CAL
+from covlearn.methods.cal_loss import Base
 from covlearn.methods.presets import preset
 from covlearn.run import LocalRun
 

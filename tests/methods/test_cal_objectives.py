@@ -24,7 +24,8 @@ from covlearn.losses import (
     reweighted,
 )
 from covlearn.methods.base import noisy_prior, root_prior
-from covlearn.methods.cal import CAL, CovarianceAssisted
+from covlearn.methods.cal import CAL
+from covlearn.methods.cal_loss import CovarianceAssisted
 from covlearn.methods.cores import Confident
 from covlearn.schedules import Ramp
 from tests.methods.cal_runs import LABELS, NOTHING, SIZE, TINY, fitted, write
