@@ -230,7 +230,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_images_are_put_under_their_refined_class(pictures: Path, tmp_path: Path) -> None:
     arguments = ["fit", str(pictures), "--out", str(tmp_path / "run"), "--features", "none"]
-    arguments += ["--device", "cpu", "--set", "folds=2", "net.widths=[4]"]
+    arguments += ["--device", "cpu", "--seed", "2", "--set", "folds=2", "net.widths=[4]"]
     assert cli.main(arguments) == 0
     out = tmp_path / "out"
     assert cli.main(["clean", str(tmp_path / "run"), "--out", str(out), "--as", "folder"]) == 0
