@@ -84,7 +84,8 @@ class Checkpoint:
 def write_atomically(path: Path, value: Any) -> None:
     """``torch.save`` such that the file is either the old or the new one, never half of either."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    # A thread of its own for each writer, so that no two of them share a file.
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         # Through memory: torch.save hides a full disk behind a RuntimeError of its own.
         buffer = io.BytesIO()

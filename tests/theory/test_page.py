@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from covlearn import theory
+from covlearn import methods, theory
+from covlearn.methods import targets
 from covlearn.theory import Problem
 from docs import draw_theory
+from tests.methods import test_targets
 
 PAGE = draw_theory.PAGE.read_text(encoding="utf-8")
 NUMBERS = json.loads(draw_theory.NUMBERS.read_text(encoding="utf-8"))
@@ -44,15 +46,19 @@ def test_prose_has_no_numbers_of_its_own() -> None:
 
 
 def test_page_names_functions_and_tests_that_exist() -> None:
-    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
-    names = set(re.findall(r"`([\w.]+)`", PROSE)) - {"covlearn.theory"}
+    tests = "".join(
+        path.read_text(encoding="utf-8")
+        for path in [*Path(__file__).parent.glob("*.py"), Path(test_targets.__file__)]
+    )
+    names = set(re.findall(r"`([\w.]+)`", PROSE)) - {"covlearn.theory", "covlearn.methods.targets"}
     for name in names:
         if name.startswith("test_"):
             assert f"def {name}(" in tests, name
         else:
             owner: Any = theory
             for part in name.split("."):
-                owner = getattr(owner, part, None) or getattr(Problem, part)
+                owners = (owner, Problem, targets, methods)
+                owner = next(getattr(each, part) for each in owners if hasattr(each, part))
     assert set(re.findall(r"^def (test_\w+)", tests, flags=re.MULTILINE)) >= {
         name for name in names if name.startswith("test_")
     }
