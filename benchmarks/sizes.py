@@ -32,7 +32,7 @@ from covlearn.methods.scaled import recommended
 from covlearn.noise import symmetric
 from covlearn.run import LocalRun
 
-SIZES = ((500, 2), (2_000, 20), (20_000, 100), (50_000, 1_000), (100_000, 10))
+SIZES = ((500, 2), (2_000, 20), (20_000, 100), (20_000, 400), (50_000, 1_000), (100_000, 10))
 RATES = (0.0, 0.2, 0.4, 0.5)
 DIMENSIONS, ERROR, TESTS = 64, 0.1, 5_000
 

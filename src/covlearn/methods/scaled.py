@@ -46,13 +46,13 @@ def recommended(
     """The settings for so many examples of a shape, (D,) or (H, W, C), and so many classes.
 
     >>> recommended("cal", num_examples=100_000, num_classes=1000, shape=(512,)).method.plan.epochs
-    10
+    21
     """
     batch_size, epochs = schedule(num_examples, images=len(shape) == 3)
     made = preset("recommended", method, "small")
     stretched = gentler(stretch(made, epochs / SHORT_EPOCHS, batch_size), shape)
     if isinstance(stretched, CAL):
-        stretched = cross_fitted(stretched, num_examples, epochs)
+        stretched = cross_fitted(stretched, num_examples, num_classes, epochs)
     return Choice(stretched, *network(shape, num_classes))
 
 
@@ -101,9 +101,14 @@ def network(shape: tuple[int, ...], num_classes: int) -> tuple[str, dict[str, An
     return "mlp", {"hidden": [width, width]}
 
 
-def cross_fitted(method: CAL, num_examples: int, epochs: int) -> CrossFittedCAL:
-    """CAL with cross-fitted sieves, and both stages held back from knowing labels by heart."""
-    epochs = round(epochs / 2)
+def cross_fitted(method: CAL, num_examples: int, num_classes: int, epochs: int) -> CrossFittedCAL:
+    """CAL with cross-fitted sieves, and both stages held back from knowing labels by heart.
+
+    Half the epochs, but four steps a class at least: of hundreds of classes a network has learned
+    too little by then (``results/sizes.json``).
+    """
+    steps = math.ceil(num_examples / method.plan.batch_size)
+    epochs = max(round(epochs / 2), math.ceil(4 * num_classes / steps))
     plan = replace(
         method.plan,
         epochs=epochs,
