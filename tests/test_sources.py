@@ -102,7 +102,7 @@ def test_a_bad_file_is_refused(tmp_path: Path, changes: dict[str, Any], message:
         (
             "digit",
             None,
-            "data must be digits, cifar10, cifar100 or the path of an .npz file, got .*did you mean",
+            "data must be digits, cifar10, cifar100, the folder of Clothing1M or the path of an .npz file, got .*did you mean",
         ),
     ],
 )

@@ -72,9 +72,8 @@ class Protocol:
 def protocol(name: str, data: str) -> Protocol:
     """The network, the movement of images and the share held out of a preset.
 
-    >>> protocol("published", "cifar100")
-    Protocol(net='resnet34', augmentation={'crop': 4, 'flip': True, 'rotate': 15.0}, holdout=0.0,
-             pretrained=None)
+    >>> protocol("published", "cifar100").augmentation
+    {'crop': 4, 'flip': True, 'rotate': 15.0}
     """
     _check("preset", name, PRESETS)
     _check("data", data, DATA)
