@@ -19,6 +19,7 @@ FLOORS = [
     ["inputs"],
     [
         "distributed",
+        "plan",
         "average",
         "committee",
         "memory",

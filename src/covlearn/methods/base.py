@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from covlearn.data import Split
 from covlearn.engine import Objective, Plan
 from covlearn.ledger import Ledger
+from covlearn.schedules import Ramp
 
 
 class Run(Protocol):
@@ -107,6 +108,25 @@ class Method(Protocol):
     def fit(self, run: Run) -> nn.Module:
         """Trains on the run's noisy labels and returns the network to predict with."""
         ...
+
+
+class Regularised(Objective):
+    """An objective with a term of strength β, which follows a schedule."""
+
+    beta: Tensor
+
+    def __init__(self, beta: Ramp) -> None:
+        super().__init__()
+        self.schedule = beta
+        self.register_buffer("beta", torch.zeros(()))
+
+    def strength(self, epoch: int) -> float:
+        """β of the epoch."""
+        return self.schedule(epoch)
+
+    def begin_epoch(self, epoch: int, ledger: Ledger) -> None:  # noqa: ARG002
+        """Sets β."""
+        self.beta.fill_(self.schedule(epoch))
 
 
 def noisy_prior(split: Split) -> Tensor:

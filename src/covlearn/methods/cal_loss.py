@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from covlearn import distributed
@@ -11,8 +10,7 @@ from covlearn.checks import check_scores
 from covlearn.covariance import SecondOrder, Weighting, batch_mass, with_covariance
 from covlearn.covariance.term import cal_of, example_share
 from covlearn.data import Batch
-from covlearn.engine import Objective, Outputs
-from covlearn.ledger import Ledger
+from covlearn.engine import Outputs
 from covlearn.losses import (
     confidence,
     cross_entropy,
@@ -22,12 +20,13 @@ from covlearn.losses import (
     pick,
     reweighted,
 )
+from covlearn.methods.base import Regularised
 from covlearn.schedules import Ramp
 
 Base = Literal["ce", "gce", "forward", "reweight"]
 
 
-class CovarianceAssisted(Objective):
+class CovarianceAssisted(Regularised):
     """ℓ_ỹ − β Σ_k π_k ℓ_k − Cov(ℓ) of the base loss ℓ, each example with refined label and γ(x)."""
 
     refined: Tensor
@@ -35,7 +34,6 @@ class CovarianceAssisted(Objective):
     transition: Tensor
     class_weight: Tensor
     prior: Tensor
-    beta: Tensor
 
     def __init__(
         self,
@@ -49,8 +47,7 @@ class CovarianceAssisted(Objective):
         base: Base = "ce",
         weighting: Weighting = "class",
     ) -> None:
-        super().__init__()
-        self.schedule = beta
+        super().__init__(beta)
         self.covariance = covariance
         self.base = base
         self.weighting: Weighting = weighting
@@ -60,15 +57,6 @@ class CovarianceAssisted(Objective):
         self.register_buffer("transition", stats.transition)
         self.register_buffer("class_weight", stats.class_weight)
         self.register_buffer("prior", prior)
-        self.register_buffer("beta", torch.zeros(()))
-
-    def strength(self, epoch: int) -> float:
-        """β of the epoch."""
-        return self.schedule(epoch)
-
-    def begin_epoch(self, epoch: int, ledger: Ledger) -> None:  # noqa: ARG002
-        """Sets β."""
-        self.beta.fill_(self.schedule(epoch))
 
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, None]:
         """(B,)."""

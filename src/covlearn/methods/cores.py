@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from covlearn.data import Batch
-from covlearn.engine import Objective, Outputs, Plan
+from covlearn.engine import Outputs, Plan
 from covlearn.ledger import Ledger
 from covlearn.losses import confidence, cores
-from covlearn.methods.base import Run, noisy_prior
+from covlearn.methods.base import Regularised, Run, noisy_prior
 from covlearn.methods.ce import supervised
 from covlearn.schedules import Ramp
 
@@ -31,7 +31,7 @@ class CORES:
         return model
 
 
-class Confident(Objective):
+class Confident(Regularised):
     """The regularised loss. The sieve looks at each example's last pass, the prior at what is kept.
 
     Scores come from the ledger, those of the pass before this one: the paper's sieve, too, is set
@@ -39,7 +39,6 @@ class Confident(Objective):
     """
 
     prior: Tensor
-    beta: Tensor
     keep: Tensor
 
     def __init__(
@@ -51,23 +50,17 @@ class Confident(Objective):
         *,
         regularizer_eps: float = 1e-5,
     ) -> None:
-        super().__init__()
+        super().__init__(beta)
         self.regularizer_eps = regularizer_eps
-        self.schedule = beta
         self.sieve_from = sieve_from
         self.num_classes = len(prior)
         self.register_buffer("y", y, persistent=False)
         self.register_buffer("prior", prior.clone())
-        self.register_buffer("beta", torch.zeros(()))
         self.register_buffer("keep", torch.ones(len(y)))
-
-    def strength(self, epoch: int) -> float:
-        """β of the epoch."""
-        return self.schedule(epoch)
 
     def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
         """Sets β, and when the sieve is on, what is kept and the prior of that."""
-        self.beta.fill_(self.schedule(epoch))
+        super().begin_epoch(epoch, ledger)
         if self.sieve_from is None or epoch < max(self.sieve_from, 1):
             return
         self.keep.copy_((ledger.score <= 0).float())

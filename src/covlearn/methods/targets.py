@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from covlearn.data import Batch
-from covlearn.engine import Objective, Outputs
-from covlearn.ledger import Ledger
+from covlearn.engine import Outputs
+from covlearn.methods.base import Regularised
 from covlearn.schedules import Ramp
 
 Target = Literal["noisy", "refined", "rows", "posterior", "posterior_rows"]
@@ -38,7 +38,7 @@ def soft_transition(posterior: Tensor, noisy: Tensor) -> Tensor:
     return torch.where(mass.unsqueeze(1) > 0, rows, torch.eye(num_classes).double()).float()
 
 
-class Targeted(Objective):
+class Targeted(Regularised):
     """−Σ_j t_j(x) ln(p_j + ε) − β Σ_k π_k ℓ_k; examples that D̂ dropped have no weight.
 
     ``of_class`` (K, K) has the target of each refined label; ``posterior`` (N, K), if there is one,
@@ -49,7 +49,6 @@ class Targeted(Objective):
     of_class: Tensor
     posterior: Tensor | None
     prior: Tensor
-    beta: Tensor
 
     def __init__(
         self,
@@ -60,21 +59,11 @@ class Targeted(Objective):
         beta: Ramp,
         posterior: Tensor | None = None,
     ) -> None:
-        super().__init__()
-        self.schedule = beta
+        super().__init__(beta)
         self.register_buffer("refined", refined)
         self.register_buffer("of_class", of_class)
         self.register_buffer("posterior", posterior)
         self.register_buffer("prior", prior)
-        self.register_buffer("beta", torch.zeros(()))
-
-    def strength(self, epoch: int) -> float:
-        """β of the epoch."""
-        return self.schedule(epoch)
-
-    def begin_epoch(self, epoch: int, ledger: Ledger) -> None:  # noqa: ARG002
-        """Sets β."""
-        self.beta.fill_(self.schedule(epoch))
 
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
         """(B,) each."""
