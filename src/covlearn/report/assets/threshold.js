@@ -109,7 +109,7 @@ function qualityThreshold(scores, rows, shown) {
   update();
   return [
     el("p", {}, scores.found
-      ? "Quality is the probability of the given label against its strongest rival. Labels below the threshold are called wrong: they are relabelled if the suggestion has half of the probability at least, and dropped if not. Those between the threshold and one half are for review."
+      ? "Quality is the probability that the given label is right. Labels below the threshold are called wrong: they are relabelled if the suggestion has half of the probability at least, and dropped if not. Those between the threshold and one half are for review."
       : "There is no evidence of wrong labels, so that none was changed, wherever the threshold is. If there were, this is what it would do."),
     el("div", { class: "split" },
       el("div", {}, chart.box, el("label", { class: "slider" }, "Threshold ", slider, text)),
