@@ -193,3 +193,17 @@ def test_right_labels_are_evidence_of_nothing() -> None:
 def test_shares_are_checked(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         noise_evidence(torch.eye(2), torch.tensor([0, 1]), **{name: 0.0})
+
+
+def test_a_model_that_contradicts_nearly_all_labels_is_no_evidence() -> None:
+    generator = torch.Generator().manual_seed(0)
+    given = torch.randint(50, (2_000,), generator=generator)
+    # It agrees with a tenth of the labels, far more than guesses would, and is sure of all it says.
+    said = torch.where(torch.rand(2_000, generator=generator) < 0.1, given, (given + 7) % 50)
+    logits = 9 * torch.eye(50)[said] + 0.01 * torch.rand(2_000, 50, generator=generator)
+    evidence = noise_evidence(logits, given)
+    assert evidence.share > 0.8
+    assert not evidence.learned
+    assert not evidence.contradictory
+    assert not evidence.found
+    assert "learned too little" in evidence.sentence
