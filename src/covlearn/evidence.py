@@ -20,7 +20,7 @@ FEWEST = 30  # surest examples that must be looked at
 # The chance at which probabilities of other examples would fit the labels as well. Predictions of
 # sieves that share examples are not independent, and their fit to random labels scatters more
 # than that of independent ones would: hence no 5 %.
-MOST = 0.7  # contradicted share of the surest, above which the model is at fault and not the labels
+MOST = 0.8  # contradicted share of the surest, above which the model is at fault and not the labels
 LEARNED = 0.01
 
 
@@ -105,8 +105,8 @@ def noise_evidence(
     by_chance = float(
         (torch.bincount(given, minlength=logits.shape[1]) / num_examples)[predicted].mean()
     )
-    # A model that has fallen apart contradicts nearly all labels; labels that are mostly wrong could
-    # not have taught it what it is sure of.
+    # A model that has fallen apart contradicts nearly all labels. Had they mostly been wrong, they
+    # could not have taught it what it is sure of.
     believable = wrong <= MOST * count
     learned = believable and fits_by_chance(logits, given) < LEARNED
     contradictory = believable and count >= FEWEST and p_value < significance

@@ -4,7 +4,8 @@ A batch of about 1.8·√N, at least 600 steps (fewer below 1,200 rows of featur
 all schedules as shares of the epochs. CAL differs from its preset for small data: the sieves are
 cross-fitted, plainly trained and held back by half the epochs, a weight decay of 1/√N (3 % at most,
 less above 100 classes) and an average of the weights, and the second stage is trained on D̂ in the
-same way, without the covariance and peer terms. Where no label looks wrong, cross-entropy is
+same way, without the covariance and peer terms. D̂ holds the labels that are sure, given the sieves
+and the labels that came (:mod:`covlearn.calibration`). Where no label looks wrong, cross-entropy is
 trained as its own preset says.
 
 All of this was chosen on scikit-learn's bundled data and 10,000 images of Fashion-MNIST, by clean
