@@ -1,6 +1,7 @@
 """Processes that train together, to be compared with one."""
 
 import datetime
+import os
 import pickle
 import tempfile
 import time
@@ -120,4 +121,7 @@ def _work(
     )
     outcome = {name: fitted(method, **options) for name, method in methods.items()}
     torch.save(outcome, Path(folder) / f"{process}.pt")
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
+    # What gloo leaves running can abort a process as its interpreter ends; the work is done by now.
+    os._exit(0)
