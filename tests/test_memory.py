@@ -124,7 +124,7 @@ def test_scores_do_not_depend_on_the_parts_they_are_read_in(
 
 def test_cal_takes_its_refined_labels_from_the_average() -> None:
     split = toy_split()
-    method = replace(shortened(CAL(scores="averaged", threshold="argmax")))
+    method = shortened(CAL(scores="averaged", threshold="argmax"))
     run = LocalRun(split, seed=0)
     method.fit(view_of(run))
     assert run.refined is not None
