@@ -1,4 +1,4 @@
-"""Seconds an epoch of the engine on one GPU: CE, CORES² and CAL's second stage, and eager CE.
+"""Seconds an epoch of the engine on one GPU: CE, CORES², CAL's second stage, averages, eager CE.
 
     python -m benchmarks.epoch_cost            # CIFAR-10's size, ResNet-34, on CUDA
     python -m benchmarks.epoch_cost --tiny     # a few steps of a small network, to see that it runs
@@ -29,6 +29,7 @@ from covlearn.nets import build_net
 from covlearn.schedules import Ramp
 
 HOW = Augmentation((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010), crop=4, flip=True)
+BOTH_AVERAGES = {"average": 0.999, "average_predictions": 0.9}
 
 
 def draw_split(size: int, num_classes: int, device: str) -> Split:
@@ -54,13 +55,13 @@ def objectives(split: Split) -> dict[str, Objective]:
 
 
 def seconds_an_epoch(
-    objective: Objective, split: Split, net: str, machine: Machine, epochs: int, batch_size: int
+    objective: Objective, split: Split, net: str, machine: Machine, epochs: int, **plan_changes: Any
 ) -> tuple[list[float], list[float]]:
     """Seconds of each epoch and its loss; the first has set-up and capture in it."""
     model = build_net(net, num_classes=split.num_classes, input_shape=(3, 32, 32), seed=0)
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    data = Resident(split, batch_size=batch_size, seed=0, device=machine.device)
-    plan = Plan(epochs=epochs, batch_size=batch_size, lr=0.01, weight_decay=5e-4)
+    data = Resident(split, batch_size=128, seed=0, device=machine.device)
+    plan = Plan(epochs=epochs, lr=0.01, weight_decay=5e-4, **plan_changes)
     history = train(model, objective, data, plan, machine, seed=0)
     return [r["seconds"] for r in history], [r["loss"] for r in history]
 
@@ -95,11 +96,17 @@ def main() -> None:
     for num_classes in (10, 100):
         split = draw_split(size, num_classes, device)
         steady: dict[str, list[float]] = {}
-        for name, objective in objectives(split).items():
+        runs: dict[str, tuple[Objective, dict[str, float]]] = {
+            name: (objective, {}) for name, objective in objectives(split).items()
+        }
+        runs["ce with both averages"] = (CrossEntropy(), BOTH_AVERAGES)
+        for name, (objective, changes) in runs.items():
             if device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             started = time.perf_counter()
-            seconds, losses = seconds_an_epoch(objective, split, net, machine, options.epochs, 128)
+            seconds, losses = seconds_an_epoch(
+                objective, split, net, machine, options.epochs, **changes
+            )
             steady[name] = seconds[1:]
             figures[f"{name}, K = {num_classes}"] = {
                 "first epoch, s": seconds[0],
@@ -109,12 +116,12 @@ def main() -> None:
                 "peak GiB": torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else None,
                 "whole, s": time.perf_counter() - started,
             }
-        for name in ("cores", "cal"):
+        for name in ("cores", "cal", "ce with both averages"):
             ratio = statistics.median(steady[name]) / statistics.median(steady["ce"])
             figures[f"{name} / ce, K = {num_classes}"] = ratio
     split = draw_split(size, 10, device)
     eager = Machine(device=device, precision=precision, capture=False)
-    seconds, losses = seconds_an_epoch(CrossEntropy(), split, net, eager, 2, 128)
+    seconds, losses = seconds_an_epoch(CrossEntropy(), split, net, eager, 2)
     figures["eager ce, K = 10"] = {"epoch, s": seconds[-1], "losses": losses}
     small = draw_split(2000, 10, device)
     figures["captured against eager, float32, one epoch of a CNN, largest difference"] = float(
