@@ -85,7 +85,7 @@ def on_gpu(size: int = 50_000, net: str = "resnet34", epochs: int = 3) -> dict[s
     split = draw_split(size, 10, "cuda")
     machine = Machine(device="cuda", precision="bfloat16")
     plain = plain_epochs(split.x, split.y, net, epochs)
-    engine, _ = seconds_an_epoch(CrossEntropy(), split, net, machine, epochs, 128)
+    engine, _ = seconds_an_epoch(CrossEntropy(), split, net, machine, epochs)
     figures: dict[str, Any] = {"plain, s": plain, "engine, s": engine}
     figures["plain / engine"] = statistics.median(plain[1:]) / statistics.median(engine[1:])
     return figures

@@ -210,20 +210,32 @@ def test_weights_are_reduced_in_one_place() -> None:
 def test_average_is_the_exponential_average_of_weights_and_statistics() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     average = Average(model, 0.75)
-    expected = {name: value.clone() for name, value in model.state_dict().items()}
+    seen: list[dict[str, Tensor]] = []
     for _ in range(3):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter))
         model(torch.randn(8, 3))
-        for name, value in model.state_dict().items():
-            if value.is_floating_point():
-                expected[name] = 0.75 * expected[name] + 0.25 * value
-            else:
-                expected[name] = value.clone()
+        seen.append({name: value.clone() for name, value in model.state_dict().items()})
         average.update()
+    weight = [0.75**2 * 0.25, 0.75 * 0.25, 0.25]  # and nothing of the weights before the first step
     for name, value in average.model.state_dict().items():
-        torch.testing.assert_close(value, expected[name])
+        if value.is_floating_point():
+            mean = sum(w * step[name] for w, step in zip(weight, seen, strict=True)) / sum(weight)
+            torch.testing.assert_close(value, mean)
+        else:
+            assert torch.equal(value, seen[-1][name])
+
+
+def test_steps_that_are_averaged_together_weigh_as_much_as_they_are() -> None:
+    model, values = nn.Linear(1, 1), [2.0, 5.0]
+    average = Average(model, 0.9)
+    for value, steps in zip(values, (3, 2), strict=True):
+        nn.init.constant_(model.weight, value)
+        average.update(steps)
+    first, second = 0.9**2 * (1 - 0.9**3), 1 - 0.9**2
+    expected = (first * values[0] + second * values[1]) / (first + second)
+    assert average.model.state_dict()["weight"].item() == pytest.approx(expected)
 
 
 def test_predict_leaves_the_model_as_it_was_and_averages_a_committee() -> None:

@@ -130,13 +130,15 @@ def test_a_part_is_updated_as_the_whole_is() -> None:
 def test_an_average_follows_the_flat_weights() -> None:
     model = make()
     average = Average(model, 0.5)
-    start = weights(model)
     working = Working(model, sgd(model))
     average.follow(model)
-    draw_gradients(working, torch.Generator().manual_seed(0))
-    working.step()
-    average.update()
-    torch.testing.assert_close(weights(average.model), (start + weights(model)) / 2)
+    seen = []
+    for seed in range(2):
+        draw_gradients(working, torch.Generator().manual_seed(seed))
+        working.step()
+        average.update()
+        seen.append(weights(model))
+    torch.testing.assert_close(weights(average.model), (seen[0] + 2 * seen[1]) / 3)
 
 
 class Step:

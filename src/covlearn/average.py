@@ -15,13 +15,20 @@ class Average(nn.Module):
     """An exponential average of a model's weights and batch-norm statistics over its steps.
 
     With decay d it spans 1/(1 − d) steps, and looks at 64 or more of them, every eighth at most.
+    The weights before the first step have no part in it, so that it means something after a few
+    steps, too.
     """
+
+    share: Tensor
+    """1 − dᵗ after t steps: what the steps would weigh beside a start from zero."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         super().__init__()
         self.model = copy.deepcopy(model)
         self.decay = decay
         self.every = max(1, min(8, round(1 / (64 * (1 - decay)))))
+        device = next(model.parameters()).device
+        self.register_buffer("share", torch.zeros((), dtype=torch.float64, device=device))
         self.follow(model)
 
     def follow(self, model: nn.Module) -> None:
@@ -35,10 +42,17 @@ class Average(nn.Module):
 
     @torch.no_grad()
     def update(self, steps: int = 1) -> None:
-        """ours ← dⁿ · ours + (1 − dⁿ) · theirs for n steps; counters are copied."""
+        """ours ← ours + w · (theirs − ours) for n steps; counters are copied.
+
+        w = (1 − dⁿ) / (1 − dᵗ) makes ours the mean of theirs so far, weighted by d.
+        """
+        new = 1 - self.decay**steps
+        self.share.mul_(1 - new).add_(new)
         floats = [pair for pair in self._pairs if pair[0].is_floating_point()]
         ours, theirs = zip(*floats, strict=True)
-        torch._foreach_lerp_(ours, theirs, 1 - self.decay**steps)
+        change = torch._foreach_sub(theirs, ours)
+        torch._foreach_mul_(change, (new / self.share).float())
+        torch._foreach_add_(ours, change)
         for counter_, value in self._pairs:
             if not counter_.is_floating_point():
                 counter_.copy_(value)
