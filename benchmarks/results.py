@@ -1,10 +1,12 @@
-"""Writes results/README.md: every table that has records there, with its pictures.
+"""Writes results/README.md and results/beyond/README.md: the tables with their pictures.
 
     python -m benchmarks.results
 
-Records come from ``covlearn bench benchmarks/table1.toml --folder results/table1``.
+Records come from ``covlearn bench benchmarks/table1.toml --folder results/table1``, and those
+beyond the paper from ``covlearn bench benchmarks/beyond.toml --folder results/beyond/beyond``.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from covlearn.bench.figures import draw
@@ -15,10 +17,14 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
 
 
-def page(results: Path = RESULTS) -> str:
+TABLES = tuple(sorted(HERE.glob("table*.toml")))
+BEYOND = (HERE / "beyond.toml", HERE / "targets.toml")
+
+
+def page(tables: Sequence[Path], results: Path) -> str:
     """The page as Markdown; tables and pictures are written anew on the way."""
     lines = ["# Results", "", "Made by `python -m benchmarks.results` from the records beside it."]
-    for path in sorted(HERE.glob("table*.toml")):
+    for path in tables:
         folder = results / path.stem
         if not folder.is_dir():
             continue
@@ -33,8 +39,9 @@ def page(results: Path = RESULTS) -> str:
 
 
 def main() -> None:
-    (RESULTS / "README.md").write_text(page(), encoding="utf-8")
-    print(f"written: {RESULTS / 'README.md'}")
+    for tables, folder in ((TABLES, RESULTS), (BEYOND, RESULTS / "beyond")):
+        (folder / "README.md").write_text(page(tables, folder), encoding="utf-8")
+        print(f"written: {folder / 'README.md'}")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
+from sklearn.metrics import average_precision_score
 
-from covlearn.metrics import accuracy, accuracy_of, label_quality, memorisation
+from covlearn.metrics import accuracy, accuracy_of, average_precision, label_quality, memorisation
 from tests.reference import metrics as reference
 
 K = 4
@@ -53,6 +54,16 @@ def test_label_quality_equals_the_loop(columns: dict[str, list[int]]) -> None:
     for name, value in dataclasses.asdict(ours).items():
         assert (value is None) == (theirs[name] is None), name
         assert value == pytest.approx(theirs[name]), name
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=30))
+def test_average_precision_is_scikit_learns(pairs: list[tuple[int, bool]]) -> None:
+    score, wrong = (list(column) for column in zip(*pairs, strict=True))
+    ours = average_precision(torch.tensor(score), torch.tensor(wrong))
+    if any(wrong):
+        assert ours == pytest.approx(average_precision_score(wrong, score))
+    else:
+        assert ours is None
 
 
 def test_label_quality_by_hand() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.results import BEYOND
+from benchmarks.results import TABLES as PAPER
 from covlearn.bench.execute import check_jobs
 from covlearn.bench.summary import as_markdown, as_rows, collect, environments_of, paired
 from covlearn.bench.table import Cell, Table, cells_of, job_of, merged, read_table
@@ -110,9 +112,18 @@ def test_later_settings_go_over_earlier_ones() -> None:
 RESULTS = BENCHMARKS.parent / "results"
 
 
-@pytest.mark.parametrize("path", [path for path in TABLES if (RESULTS / path.stem).is_dir()])
-def test_the_committed_tables_are_those_of_the_committed_records(path: Path) -> None:
-    folder, table = RESULTS / path.stem, read_table(path)
+@pytest.mark.parametrize(
+    ("path", "results"),
+    [
+        (path, results)
+        for results, tables in ((RESULTS, PAPER), (RESULTS / "beyond", BEYOND))
+        for path in tables
+        if (results / path.stem).is_dir()
+    ],
+    ids=str,
+)
+def test_the_committed_tables_are_those_of_the_committed_records(path: Path, results: Path) -> None:
+    folder, table = results / path.stem, read_table(path)
     entries = collect(table, folder)
     assert any(each.trials for each in entries), "a table without a record"
     text = as_markdown(
@@ -124,5 +135,5 @@ def test_the_committed_tables_are_those_of_the_committed_records(path: Path) -> 
     assert (folder / "table.md").read_text(encoding="utf-8") == text
     rows = json.loads((folder / "table.json").read_text())["cells"]
     assert rows == json.loads(json.dumps(as_rows(entries)))
-    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    page = (results / "README.md").read_text(encoding="utf-8")
     assert all(line in page for line in text.splitlines() if line.startswith("|"))

@@ -22,7 +22,7 @@ from covlearn.config import plain
 from covlearn.data import ImageFiles, Loaded, Resident, Split, batches_of
 from covlearn.engine import Machine, Record, predict
 from covlearn.ledger import Ledger
-from covlearn.metrics import accuracy, accuracy_of, label_quality, memorisation
+from covlearn.metrics import accuracy, accuracy_of, average_precision, label_quality, memorisation
 from covlearn.records import Figure, Stage
 from covlearn.transition import count_transition
 
@@ -113,15 +113,17 @@ class Evaluator:
         """What became of the labels, and how good that is where the clean ones are known."""
         if kept is None:
             return None
-        refined, _, reason = kept
-        quality = None
+        refined, score, reason = kept
+        quality = ranked = None
         if self.clean is not None:
             quality = label_quality(refined, self.noisy, self.clean, num_classes=self.num_classes)
+            ranked = average_precision(score.nan_to_num(), self.noisy != self.clean)
         return {
             "reason": reason,
             "changed": int((refined != self.noisy).sum()) / len(refined),
             "dropped": int((refined < 0).sum()),
             "quality": plain(quality),
+            "average_precision": ranked,
         }
 
     def refinement(self, kept: Kept | None) -> dict[str, Any] | None:

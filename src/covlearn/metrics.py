@@ -88,6 +88,29 @@ def label_quality(refined: Array, noisy: Array, clean: Array, *, num_classes: in
     )
 
 
+def average_precision(score: Array, wrong: Array) -> float | None:
+    """Mean over the wrong labels of the precision at their rank, the highest score first.
+
+    Examples of one score share the rank of the last of them. None without a wrong label.
+
+    >>> average_precision(torch.tensor([0.9, 0.8, 0.1]), torch.tensor([True, False, True]))
+    0.8333333333333333
+    """
+    score, wrong = as_tensor(score).cpu().double(), as_tensor(wrong).cpu().bool()
+    if score.shape != wrong.shape or score.ndim != 1 or not bool(score.isfinite().all()):
+        raise ValueError(
+            "expected a finite score for each label, got shapes "
+            f"{tuple(score.shape)} and {tuple(wrong.shape)}"
+        )
+    if not bool(wrong.any()):
+        return None
+    values, rank = score.neg().unique(return_inverse=True)
+    size = torch.bincount(rank, minlength=len(values)).double()
+    hits = torch.bincount(rank, weights=wrong.double(), minlength=len(values))
+    precision = hits.cumsum(0) / size.cumsum(0)
+    return float((precision * hits).sum() / hits.sum())
+
+
 def accuracy_of(
     history: Sequence[Mapping[str, float]], *, chosen_by: str = "held-out noisy labels"
 ) -> Accuracy:

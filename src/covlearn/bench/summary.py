@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Entry:
     compared: str
     paper: tuple[float, ...] | None
     trials: tuple[int, ...]
+    refined: dict[str, float] = field(default_factory=dict)
+    """How good D̂ is, means over the trials; empty for methods that make none."""
     left_out: tuple[str, ...] = ()
     """Runs in the folder that are not this table's, or cannot be read, in words."""
 
@@ -157,7 +159,27 @@ def entry(
         if (found := spread(values)) is not None:
             figures[rule] = found
     paper = table.expected.get(row.name, {}).get(column.name)
-    return Entry(row, column, figures, compared, paper, tuple(results), tuple(left_out))
+    refined = refined_figures([result for result, _ in results.values()])
+    return Entry(row, column, figures, compared, paper, tuple(results), refined, tuple(left_out))
+
+
+def refined_figures(results: Iterable[records.Result]) -> dict[str, float]:
+    """Means of what is known of the refined labels, over the results that have them."""
+    found: dict[str, list[float]] = {}
+    for result in results:
+        labels = result.labels or {}
+        quality = labels.get("quality") or {}
+        figures = {
+            "D̂ right": quality.get("share_right"),
+            "labels kept": None if labels.get("changed") is None else 1 - labels["changed"],
+            "F1": quality.get("f1"),
+            "average precision": labels.get("average_precision"),
+            "error of T̂": quality.get("transition_error"),
+        }
+        for name, value in figures.items():
+            if quality and value is not None:
+                found.setdefault(name, []).append(value)
+    return {name: statistics.fmean(values) for name, values in found.items()}
 
 
 def figure_value(result: records.Result, folder: Path, rule: str) -> float | None:
@@ -194,6 +216,7 @@ def as_rows(entries: Iterable[Entry]) -> list[dict[str, Any]]:
         flat["paper mean"] = None if each.paper is None else each.paper[0]
         flat["paper std"] = each.paper[1] if each.paper and len(each.paper) > 1 else None
         flat["difference"] = None if each.difference is None else round(each.difference, 4)
+        flat |= {name: round(value, 4) for name, value in each.refined.items()}
         rows.append(flat)
     return rows
 
@@ -207,12 +230,12 @@ def as_markdown(
 ) -> str:
     """The table for a reader: ours, the paper's, the difference."""
     lines = [f"# {table.title}", ""]
-    lines += [
-        "Test accuracy in percent, mean ± standard deviation over n trials. Each cell: ours by the "
-        "paper's rule (n), the paper's, and the difference in points. — was not run.",
-        "",
-    ]
-    lines += _grid(table, entries, compared_text)
+    lines += ["Test accuracy in percent, mean ± standard deviation over n trials. — was not run."]
+    if table.expected:
+        lines[-1] += (
+            " Each cell: ours by the paper's rule (n), the paper's, and the difference in points."
+        )
+        lines += ["", *_grid(table, entries, compared_text)]
     shown = [rule for rule in FIGURES if any(rule in each.figures for each in entries)]
     for rule in shown:
         lines += ["", f"## Ours, {rule.replace('_', ' ')} epoch" if rule != "mean_of_last_ten"
@@ -230,6 +253,7 @@ def as_markdown(
         for (name, column), shown_gaps in by_place.items():
             cells = [name, column, *(shown_gaps.get(rule, NOTHING) for rule in ("best", "last"))]
             lines.append(f"| {' | '.join(cells)} |")
+    lines += _refined_lines(entries)
     if left_out := [text for each in entries for text in each.left_out]:
         lines += ["", "## Left out", "", "Runs in the folder that are not of this table:", ""]
         lines += [f"- {text}" for text in dict.fromkeys(left_out)]
@@ -287,6 +311,28 @@ def write_summary(table: Table, folder: Path, settings: Sequence[str] = ()) -> l
     }
     records.write_bytes(folder / "table.json", (json.dumps(whole, indent=2) + "\n").encode())
     return entries
+
+
+def _refined_lines(entries: Iterable[Entry]) -> list[str]:
+    shown = [each for each in entries if each.refined]
+    if not shown:
+        return []
+    names = list(dict.fromkeys(name for each in shown for name in each.refined))
+    lines = ["", "## Refined labels", ""]
+    lines += [
+        "Means over n trials: the share of D̂ that is right, of labels that D̂ leaves as they are, "
+        "how well the wrong ones are found by D̂ (F1) and by the score (average precision), and the "
+        "mean error of an entry of T̂.",
+        "",
+    ]
+    lines += [f"| method | column | n | {' | '.join(names)} |", "|" + "---|" * (3 + len(names))]
+    for each in shown:
+        figures = [
+            f"{each.refined[name]:.3f}" if name in each.refined else NOTHING for name in names
+        ]
+        place = [each.row.title or each.row.name, each.column.name, str(len(each.trials))]
+        lines.append(f"| {' | '.join([*place, *figures])} |")
+    return lines
 
 
 def _grid(table: Table, entries: list[Entry], text: Any) -> list[str]:
