@@ -29,7 +29,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     here = os.path.dirname(in_site(source))
 
     def moved(match: re.Match[str]) -> str:
-        target = on_disk(source, match[2])
+        target = target_of(source, match[2])
         if target is None or (inside(source) and inside(target)):
             return match[0]
         return f"{match[1]}{os.path.relpath(in_site(target), here or '.')}{match[3]}"
@@ -43,7 +43,7 @@ def linked(pages: list[Path]) -> Iterator[Path]:
     while pages:
         source = pages.pop()
         for match in LINK.finditer(source.read_text(encoding="utf-8")):
-            target = on_disk(source, match[2])
+            target = target_of(source, match[2])
             if target is None or inside(target) or target in seen:
                 continue
             seen.add(target)
@@ -52,7 +52,7 @@ def linked(pages: list[Path]) -> Iterator[Path]:
             yield target
 
 
-def on_disk(source: Path, link: str) -> Path | None:
+def target_of(source: Path, link: str) -> Path | None:
     """The file that a page's link leads to; of a folder, its page. None: not one of ours."""
     target = Path(os.path.normpath(source.parent / link))
     if target.is_dir():
