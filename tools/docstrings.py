@@ -9,7 +9,7 @@ ROLE = re.compile(r":[a-z]+:`~?([^`]+)`")
 DOCTEST = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)  # up to the next empty line
 
 
-class AsMarkdown(griffe.Extension):
+class AsMarkdown(griffe.Extension):  # type: ignore[misc]
     """Roles, double back-quotes and doctests become code of Markdown."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Each generator of noise on four synthetic clouds: which labels flip, and the T that comes of it."""
+"""Each generator of noise on synthetic clouds: which labels flip, and the T that comes of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from covlearn.noise.registry import GENERATORS
 
 RATE = 0.3
 SEED = 0
+DPI = 80
 CENTRES = np.array([[-2.0, -2.0], [2.0, -2.0], [-2.0, 2.0], [2.0, 2.0]])
 COLOURS = ("#2471a3", "#c0392b", "#1e8449", "#b7950b")
 MATRIX = np.array([[0.6, 0.4, 0, 0], [0, 0.9, 0.1, 0], [0.1, 0.1, 0.7, 0.1], [0.3, 0, 0, 0.7]])
@@ -75,9 +76,7 @@ def write_all(folder: Path) -> None:
     """A picture for each generator."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in GENERATORS:
-        picture(drawn(name)).savefig(
-            folder / f"{name}.png", dpi=80, metadata={"Software": None}
-        )
+        picture(drawn(name)).savefig(folder / f"{name}.png", dpi=DPI, metadata={"Software": None})
 
 
 def picture(draw: Drawn) -> Any:

@@ -79,7 +79,11 @@ def defaults(name: str) -> str:
     """Every field of a method, and what the presets change of it."""
     own = {leaf.path: leaf for leaf in leaves(METHODS[name]())}
     fields = [
-        [f"`{path}`", f"`{as_text(leaf.value)}`", prose(f"{leaf.kind}. {leaf.meaning or ''}".strip())]
+        [
+            f"`{path}`",
+            f"`{as_text(leaf.value)}`",
+            prose(f"{leaf.kind}. {leaf.meaning or ''}".strip()),
+        ]
         for path, leaf in own.items()
     ]
     changed = []
