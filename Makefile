@@ -26,7 +26,7 @@ notebooks: $(INSTALLED)
 
 docs: $(INSTALLED)
 	$(BIN)/python -m tools.pages
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
 # Installed once, and again only when what is to be installed has changed.
