@@ -139,11 +139,12 @@ def measured_row(cell: dict[str, Any], source: str) -> list[str]:
 
 
 def spread(cell: dict[str, Any], what: str) -> str:
-    """Mean ± standard deviation, as far as they are there."""
+    """Mean ± standard deviation, as far as they are there; the paper's as it prints them."""
     mean, std = cell[f"{what} mean"], cell[f"{what} std"]
     if mean is None:
         return "–"
-    return f"{mean:.2f}" + ("" if std is None else f" ± {std:.2f}")
+    digits = 2 if what == "paper" else 1
+    return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
 
 
 # ---- Noise ------------------------------------------------------------------------------------
