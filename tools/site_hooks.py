@@ -56,7 +56,8 @@ def target_of(source: Path, link: str) -> Path | None:
     """The file that a page's link leads to; of a folder, its page. None: not one of ours."""
     target = Path(os.path.normpath(source.parent / link))
     if target.is_dir():
-        target = next((target / name for name in ("README.md", "table.md")), target)
+        pages = (target / name for name in ("README.md", "table.md"))
+        target = next((page for page in pages if page.is_file()), target)
     return target if target.is_file() and target.is_relative_to(ROOT) else None
 
 
