@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: test demo lint types figures notebooks clean
+.PHONY: test demo lint types figures notebooks docs clean
 
 test: lint types
 	$(BIN)/pytest
@@ -24,6 +24,11 @@ figures: $(INSTALLED)
 notebooks: $(INSTALLED)
 	$(BIN)/python -m examples.notebooks.run
 
+docs: $(INSTALLED)
+	$(BIN)/python -m tools.pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html"
+
 # Installed once, and again only when what is to be installed has changed.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -33,4 +38,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 Record = dict[str, float]
+"""What is noted of an epoch, by name."""
 LEDGER_STEPS, LEDGER_VALUES = 32, 1 << 20  # kept at most before they go into the ledger
 
 
@@ -75,6 +76,7 @@ class Objective(nn.Module):
 
 
 AfterEpoch = Callable[[int, nn.Module, Ledger], Record]
+"""Called with the epoch, the model and the ledger; what it returns joins the epoch's record."""
 
 
 def train(

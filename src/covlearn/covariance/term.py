@@ -30,6 +30,7 @@ from covlearn.losses import Rows, per_class, pick, weighted_logs
 from covlearn.transition import EmptyClass, count_transition
 
 Weighting = Literal["class", "sample"]
+"""How the covariance is averaged: by class, as published, or by sample, the paper's."""
 
 
 @dataclass(frozen=True)

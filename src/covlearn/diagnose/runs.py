@@ -25,6 +25,7 @@ from covlearn.inputs import read_examples
 from covlearn.verdicts import DROP, RELABEL
 
 DIAGNOSIS = "diagnosis.json"
+"""The file of a run folder that a diagnosis is written to."""
 AGREES = 0.9  # below, the quick sieve of the test and the run's own see different classes
 FEW = 200  # examples below which benchmarks/diagnose_power.py has little power
 Reading = Callable[[int, int, str], None]

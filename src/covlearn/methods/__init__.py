@@ -27,6 +27,7 @@ METHODS: dict[str, type[Method]] = {
     "ptd": PTD,
     "reweight_r": ReweightR,
 }
+"""Every method by the name that ``--method`` takes."""
 
 __all__ = [
     "CAL",

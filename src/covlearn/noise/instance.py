@@ -46,6 +46,7 @@ _VARIANTS = {
     "calibrated": _Variant(1, weight_per_class=False, rejection=False, calibrated=True),
 }
 VARIANTS = tuple(_VARIANTS)
+"""The names that ``instance_dependent`` takes."""
 
 
 def version_of(variant: str) -> int:

@@ -287,6 +287,7 @@ CHECKS: dict[str, Callable[[Method], None]] = {
     "keeps_buffers_in_place": check_keeps_buffers_in_place,
     "two_processes": check_two_processes,
 }
+"""Every house check by name."""
 
 
 def _recorded(method: Method, toy: Toy, folder: Path) -> Outcome:

@@ -17,6 +17,7 @@ from covlearn.run import LocalRun
 from covlearn.testing.short import shortened
 
 NET_OPTIONS = {"hidden": [32]}
+"""Of the mlp that the checks train."""
 SEED = 7
 
 Outcome = dict[str, Any]

@@ -1,0 +1,301 @@
+"""The documentation: it builds without a warning, its code runs, and what is generated is current."""
+
+import argparse
+import importlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+
+import covlearn
+from covlearn.cli import main, make_parser
+from covlearn.estimator import NoisyLabelClassifier
+from covlearn.methods import METHODS
+from covlearn.noise.registry import GENERATORS
+from tests.report.browser import Browser, find_chromium
+from tests.site_pages import DOCS, blocks, commands, mentioned, page, pages
+from tools import noise_pictures
+from tools.docstrings import as_markdown
+from tools.pages import filled
+
+ROOT = DOCS.parent
+# Pages whose blocks other tests run or compare, all of them, with what those need.
+ELSEWHERE = {
+    "extending.md": "tests/test_house_checks.py",
+    "inputs.md": "tests/inputs/test_page.py",
+    "plug_in.md": "tests/integrations/test_page.py",
+}
+RUN_WHOLE = ("extending_parts.md", "noise.md", "start/my_data.md", "start/my_table.md")
+# Not run with the pages above: they fetch data, or take minutes.
+NOT_RUN = (["data", "fetch"], ["bench", "benchmarks/table1.toml"], ["bench", "small.toml"])
+
+
+# ---- The site ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert "WARNING" not in built.stderr
+    return folder
+
+
+def test_pages_ask_nothing_of_the_network(site: Path) -> None:
+    htmls = list(site.rglob("*.html"))
+    assert len(htmls) > len(pages())
+    for path in htmls:
+        text = path.read_text(encoding="utf-8")
+        fetched = re.findall(
+            r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"?(https?:[^\" >]*)", text
+        )
+        assert fetched == [], path.name
+
+
+def test_what_pages_link_to_outside_of_docs_is_in_the_site(site: Path) -> None:
+    assert (site / "results" / "peers.html").is_file()
+    assert (site / "results" / "theory.json").is_file()
+    assert (site / "examples" / "plain_loop.py").is_file()
+    assert 'href="results/peers.html"' in (site / "fit.html").read_text(encoding="utf-8")
+    assert 'href="../results/peers.html"' in (site / "start" / "my_data.html").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_the_api_pages_have_every_public_name(site: Path) -> None:
+    documented = re.findall(r"^::: (\S+)$", "\n".join(map(page, pages())), re.MULTILINE)
+    html = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
+    anchors = set(re.findall(r"id=\"(covlearn[\w.]*)\"", html))
+    missing = []
+    for name in documented:
+        module = importlib.import_module(name)
+        missing += [f"{name}.{n}" for n in public(module) if f"{name}.{n}" not in anchors]
+    assert missing == []
+    assert {f"{home}.{name}" for name, home in covlearn.LATER.items()} <= anchors
+    promised = {
+        ".".join(["covlearn", *path.relative_to(ROOT / "src" / "covlearn").parts[:-1]])
+        if path.name == "__init__.py"
+        else f"covlearn.{path.stem}"
+        for path in (ROOT / "src" / "covlearn").rglob("*.py")
+        if "\n__all__ = " in path.read_text(encoding="utf-8")
+    }
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    promised |= set(re.findall(r"^\| `(covlearn\.\w+)` \|", readme, re.MULTILINE))
+    assert len(promised) > 15
+    assert {name for name in promised if name not in documented} <= {"covlearn.integrations"}
+
+
+def public(module: Any) -> list[str]:
+    """What a module offers: its ``__all__``, or its own functions and classes."""
+    own = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", "") == module.__name__
+        and not isinstance(value, TypeVar)
+    ]
+    return list(getattr(module, "__all__", own))
+
+
+@pytest.mark.skipif(find_chromium() is None, reason="needs Chromium to look at the site")
+def test_search_and_formulas_work_from_the_disk(site: Path, tmp_path: Path) -> None:
+    program = find_chromium()
+    assert program is not None
+    with Browser(program, tmp_path) as browser:
+        browser.open(site / "theory.html")
+        formulas = browser.evaluate(
+            "['.arithmatex', '.arithmatex .katex', '.katex-error'].map("
+            "each => document.querySelectorAll(each).length)"
+        )
+        assert formulas[0] == formulas[1] > 100
+        assert formulas[2] == 0
+        browser.open(site / "index.html")
+        browser.evaluate("document.querySelector('.md-search__input').focus()")
+        browser.choose(".md-search__input", "covariance")
+        found = browser.evaluate(
+            """new Promise(done => { const look = () => {
+            const hits = document.querySelectorAll('.md-search-result__item').length;
+            hits ? done(hits) : setTimeout(look, 50); }; look(); })"""
+        )
+        assert found > 3
+        for name in ("index", "methods/cal", "noise", "api/terms"):
+            browser.open(site / f"{name}.html", width=390, height=800)
+            assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (
+                f"{name} is wider than a phone"
+            )
+        assert {request.partition(":")[0] for request in browser.requests} <= {"file", "data"}
+        assert browser.problems == []
+
+
+def test_docstrings_become_markdown() -> None:
+    text = "See :func:`~covlearn.losses.cores` and ``x``.\n\n>>> 1 + 1\n2\n\nMore."
+    assert as_markdown(text) == (
+        "See `covlearn.losses.cores` and `x`.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore."
+    )
+
+
+# ---- What is generated ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", pages())
+def test_generated_parts_are_current(name: str) -> None:
+    assert filled(page(name)) == page(name), "run python -m tools.pages"
+
+
+def test_every_method_and_generator_has_its_place() -> None:
+    for name in METHODS:
+        text = page(f"methods/{name}.md")
+        for part in (f"generated: defaults {name} ", f"generated: measured {name} "):
+            assert part in text
+        for heading in ("What is minimised", "Algorithm", "The three sources"):
+            assert f"## {heading}\n" in text
+    noise = page("noise.md")
+    for name in GENERATORS:
+        assert f"## {name}\n" in noise
+        assert f"generated: card {name} " in noise
+        assert f"(pictures/noise/{name}.png)" in noise
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_pictures_are_current(name: str) -> None:
+    drawn = io.BytesIO()
+    noise_pictures.picture(noise_pictures.drawn(name)).savefig(drawn, dpi=noise_pictures.DPI)
+    now = np.asarray(Image.open(drawn).convert("L"), dtype=float)
+    kept = Image.open(DOCS / "pictures" / "noise" / f"{name}.png").convert("L")
+    # Letters and edges may differ by a shade with another version of the fonts.
+    assert np.abs(now - np.asarray(kept, dtype=float)).mean() < 1, "run python -m tools.pages"
+
+
+# ---- What is typed ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", pages())
+def test_command_lines_are_understood(name: str) -> None:
+    parser = make_parser()
+    for language, _, text in blocks(name):
+        if language in ("", "sh"):
+            for words in commands(text):
+                parser.parse_args(words)  # exits with 2 where an option does not exist
+    (subcommands,) = (
+        action.choices
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    for words in mentioned(name):
+        if words[0].startswith("-"):
+            continue
+        assert words[0] in subcommands, words
+        known = subcommands[words[0]]._option_string_actions
+        for word in words:
+            if word.startswith("--"):
+                assert word in known, words
+
+
+def test_command_lines_are_found() -> None:
+    found = [words for name in pages() for b in blocks(name) for words in commands(b.text)]
+    assert len(found) > 50
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["fit", "x.csv", "--no-such-option"])
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A folder to stand in with the files that pages speak of, and their names in Python."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    table, target = load_breast_cancer(return_X_y=True, as_frame=True)
+    table.head(30).to_csv("new.csv", index=False)
+    flipped = np.random.default_rng(0).choice(len(table), size=60, replace=False)
+    target[flipped] = 1 - target[flipped]
+    table["churned"] = target.map({0: "no", 1: "yes"})
+    table.to_csv("customers.csv", index=False)
+    pd.DataFrame({"id": [0, 1], "label": ["no", "no"]}).to_csv("decisions.csv", index=False)
+    return {}
+
+
+@pytest.mark.parametrize("name", RUN_WHOLE)
+def test_whole_pages_run(
+    name: str, prepared: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for language, title, text in blocks(name):
+        if title:
+            Path(title).write_text(text, encoding="utf-8")
+        elif language == "python":
+            with torch.random.fork_rng(devices=[]):
+                exec(text, prepared)
+        elif language == "sh":
+            for words in commands(text):
+                only_looks = "--dry-run" in words or "--only" in words
+                if words[:2] in NOT_RUN and not (only_looks and words[1] == "small.toml"):
+                    continue
+                assert main(words) == 0, (words, capsys.readouterr().err)
+    if name == "start/my_data.md":
+        judged = prepared["model"].label_issues_
+        assert (judged["decision"].iloc[prepared["wrong"]] != "keep").mean() > 0.5
+        assert (judged["decision"] != "keep").mean() < 0.2
+        assert Path("compared.html").is_file()
+        assert len(pd.read_csv("preds.csv")) == 30
+
+
+def test_the_loop_repairs_labels() -> None:
+    names: dict[str, Any] = {}
+    with torch.random.fork_rng(devices=[]):
+        for block in blocks("start/my_loop.md"):
+            assert block.language == "python"
+            before = dict(names)
+            exec(block.text, names)
+            if not before:
+                clean = torch.from_numpy(names["clean"])
+                right = (names["noisy"] == clean).float().mean()
+                repaired = (names["refined"].label == clean).float().mean()
+                assert repaired > right + 0.2
+
+
+def test_the_blocks_of_reference_pages_run() -> None:
+    X, y = load_wine(return_X_y=True)
+    names: dict[str, Any] = {"X": X, "y": y, "X_new": X[:3]}
+    run_python("fit.md", names)
+    assert isinstance(names["model"], NoisyLabelClassifier)
+    pixels, digit = load_digits(return_X_y=True)
+    run_python("diagnose.md", names | {"features": pixels[:600] / 16, "given": digit[:600]})
+    run_python("theory.md", {})
+
+
+def run_python(name: str, names: dict[str, Any]) -> None:
+    found = [block.text for block in blocks(name) if block.language in ("py", "python")]
+    assert found, name
+    for text in found:
+        exec(text, names)
+
+
+def test_no_page_has_code_that_nobody_runs() -> None:
+    ran = {*ELSEWHERE, *RUN_WHOLE, "start/my_loop.md", "fit.md", "diagnose.md", "theory.md"}
+    with_code = {
+        name for name in pages() if any(b.language in ("py", "python") for b in blocks(name))
+    }
+    assert with_code <= ran
+    for name, test in ELSEWHERE.items():
+        assert f'"{name}"' in (ROOT / test).read_text(encoding="utf-8")
+    # An unnamed block may be a command or a picture of a tree, but not Python.
+    for name in pages():
+        for language, _, text in blocks(name):
+            assert language in ("", "sh", "py", "python", "toml", "text"), (name, language)
+            assert language or "import " not in text, name

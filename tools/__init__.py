@@ -1,0 +1,1 @@
+"""Scripts that make the documentation: pages, hooks of the site, docstrings as Markdown."""

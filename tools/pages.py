@@ -1,0 +1,199 @@
+"""Fills the generated parts of docs/ and draws its pictures of noise: ``python -m tools.pages``.
+
+A generated part lies between ``<!-- generated: NAME ARGUMENT -->`` and ``<!-- end -->``. Settings
+come from the code, figures from the files under results/. A test fails where a page is not what
+this writes.
+"""
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from covlearn.cli.methods import first_line, needs
+from covlearn.config import as_text, leaves
+from covlearn.methods import METHODS
+from covlearn.methods.presets import DATA, PRESETS, preset
+from covlearn.noise.registry import GENERATORS, PUBLISHED
+from tools import noise_pictures
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+BLOCK = re.compile(r"(<!-- generated: (\w+) ?(\w*) -->\n).*?(<!-- end -->)", re.DOTALL)
+TABLES = {
+    "table1": "The paper's numbers are those of the best epoch.",
+    "digits": (
+        "The settings for digits were chosen on digits, by clean labels: those rows show that "
+        "nothing falls apart, not a gain."
+    ),
+}
+
+
+def main() -> None:
+    """Writes every page and every picture."""
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        path.write_text(filled(text), encoding="utf-8")
+    noise_pictures.write_all(DOCS / "pictures" / "noise")
+
+
+def pages() -> Iterator[Path]:
+    """All pages of docs/."""
+    yield from sorted(DOCS.rglob("*.md"))
+
+
+def filled(text: str) -> str:
+    """A page with its generated parts made anew."""
+
+    def made(match: re.Match[str]) -> str:
+        name, argument = match[2], match[3]
+        return f"{match[1]}{PARTS[name](argument).strip()}\n{match[4]}"
+
+    return BLOCK.sub(made, text)
+
+
+def table(columns: list[str], rows: list[list[str]]) -> str:
+    """A table of Markdown; a bar inside of a cell is escaped."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines
+    )
+
+
+# ---- Methods ----------------------------------------------------------------------------------
+
+
+def all_methods(_: str) -> str:
+    """One row a method."""
+    rows = []
+    for name, kind in METHODS.items():
+        paper = first_line(inspect.getmodule(kind)).partition(":")[0]
+        rows.append([f"[`{name}`]({name}.md)", paper, prose(first_line(kind)), needs(kind())])
+    return table(["name", "paper", "what it does", "needs"], rows)
+
+
+def prose(text: str) -> str:
+    """A docstring's sentence as Markdown: code stays code, formulas keep their underscores."""
+    text = re.sub(r":[a-z]+:`~?([^`]+)`", r"`\1`", text)
+    parts = re.split(r"(`[^`]+`)", text)
+    return "".join(p if p.startswith("`") else re.sub(r"([*_])", r"\\\1", p) for p in parts)
+
+
+def defaults(name: str) -> str:
+    """Every field of a method, and what the presets change of it."""
+    own = {leaf.path: leaf for leaf in leaves(METHODS[name]())}
+    fields = [
+        [
+            f"`{path}`",
+            f"`{as_text(leaf.value)}`",
+            prose(f"{leaf.kind}. {leaf.meaning or ''}".strip()),
+        ]
+        for path, leaf in own.items()
+    ]
+    changed = []
+    for data in DATA:
+        alike: dict[str, list[str]] = {}
+        for source in PRESETS:
+            made = leaves(preset(source, name, data))
+            other = [
+                f"`{leaf.path}={as_text(leaf.value)}`"
+                for leaf in made
+                if leaf.value != own[leaf.path].value
+            ]
+            alike.setdefault(" ".join(other) or "nothing", []).append(source)
+        changed += [[data, ", ".join(sources), what] for what, sources in alike.items()]
+    return (
+        table(["field", "default", "takes"], fields)
+        + "\n\nWhat a preset changes of that, by kind of data:\n\n"
+        + table(["data", "preset", "sets"], changed)
+    )
+
+
+def measured(name: str) -> str:
+    """What was measured of a method, from the tables under results/."""
+    rows, remarks = [], ["Clean test accuracy in percent, mean ± standard deviation over trials."]
+    for source, remark in TABLES.items():
+        path = ROOT / "results" / source / "table.json"
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        found = [measured_row(cell, source) for cell in cells if cell["row"] == name]
+        rows += found
+        remarks += [remark] if found else []
+    if not rows:
+        return "Not yet measured."
+    columns = ["noise", "best epoch", "last epoch", "trials", "the paper", "from", "settings"]
+    return " ".join(remarks) + "\n\n" + table(columns, rows)
+
+
+def measured_row(cell: dict[str, Any], source: str) -> list[str]:
+    """One cell of a table of results."""
+    known = cell["n"] > 0
+    ours = [spread(cell, rule) if known else "not yet measured" for rule in ("best", "last")]
+    column = cell["column"] if "/" in cell["column"] else f"{cell['data']}, {cell['column']}"
+    links = [
+        f"[table](../../results/{source}/table.md)",
+        f"[{source}.toml](../../benchmarks/{source}.toml)",
+    ]
+    return [column, *ours, str(cell["n"]), spread(cell, "paper"), *links]
+
+
+def spread(cell: dict[str, Any], what: str) -> str:
+    """Mean ± standard deviation, as far as they are there; the paper's as it prints them."""
+    mean, std = cell[f"{what} mean"], cell[f"{what} std"]
+    if mean is None:
+        return "–"
+    digits = 2 if what == "paper" else 1
+    return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
+
+
+# ---- Noise ------------------------------------------------------------------------------------
+
+
+def all_generators(_: str) -> str:
+    """One row a generator."""
+    rows = [
+        [
+            f"[`{name}`](#{name})",
+            str(each.version),
+            each.what,
+            f"`--noise {name}:RATE`" if each.by_rate else "in Python",
+        ]
+        for name, each in GENERATORS.items()
+    ]
+    return table(["generator", "version", "where wrong labels go", "how to ask for it"], rows)
+
+
+def card(name: str) -> str:
+    """The noise card of a generator on the clouds of the pictures."""
+    return f"```text\n{noise_pictures.drawn(name).labels.card}\n```"
+
+
+def published(_: str) -> str:
+    """The paper's label files, and which can be drawn again."""
+    rows = [
+        [
+            f"`{each.name}.pt`",
+            each.data,
+            f"{each.rate:g}",
+            "bit for bit" if each.bit_for_bit else "no, pass the file",
+            each.note,
+            f"`{each.sha256[:16]}…`",
+        ]
+        for each in PUBLISHED.values()
+    ]
+    return table(["file", "data", "rate", "drawn again", "note", "SHA-256 of its labels"], rows)
+
+
+PARTS: dict[str, Callable[[str], str]] = {
+    "methods": all_methods,
+    "defaults": defaults,
+    "measured": measured,
+    "generators": all_generators,
+    "card": card,
+    "published": published,
+}
+
+
+if __name__ == "__main__":
+    main()
