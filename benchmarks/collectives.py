@@ -34,9 +34,7 @@ SIZES = (4, 4_000, 400_000, 4_000_000, 40_000_000, 102_228_128)  # the last: Res
 ROUNDS = 25
 
 
-def all_reduce_seconds(
-    num_bytes: float, processes: int, latency: float, bandwidth: float
-) -> float:
+def all_reduce_seconds(num_bytes: float, processes: int, latency: float, bandwidth: float) -> float:
     """What a ring of processes takes to add up so many bytes; nothing to add up with one."""
     if processes == 1:
         return 0.0
