@@ -5,6 +5,7 @@
 Records come from ``covlearn bench benchmarks/table1.toml --folder results/table1``.
 """
 
+import argparse
 from pathlib import Path
 
 from covlearn.bench.figures import draw
@@ -33,6 +34,7 @@ def page(results: Path = RESULTS) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     (RESULTS / "README.md").write_text(page(), encoding="utf-8")
     print(f"written: {RESULTS / 'README.md'}")
 
