@@ -103,7 +103,9 @@ def measure(processes: int, sizes: tuple[int, ...], rounds: int, place: Path) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="two small sizes, nothing written")
     options = parser.parse_args()
     sizes, rounds = (SIZES[:2], 3) if options.quick else (SIZES, ROUNDS)

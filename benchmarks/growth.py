@@ -187,28 +187,18 @@ def blocks(record: Record, collectives: Record) -> dict[str, str]:
     """The tables of docs/scaling.md by name."""
     made = {"checks": checks_table(record), "assumed": assumed_table(record)}
     for name, case in record["cases"].items():
-        made[name] = gpus_table(case["by number of GPUs"])
-        made[f"{name}_engines"] = engines_table(case["engines"])
+        made[name] = hours_table("GPUs", case["by number of GPUs"])
+        made[f"{name}_engines"] = hours_table("engine", case["engines"])
     made["needs"] = needs_table(record)
     made["collectives"] = collectives_table(collectives)
     return made
 
 
-def gpus_table(rows: Record) -> str:
+def hours_table(what: str, rows: Record) -> str:
     return table(
-        ["GPUs", "hours", "GPU-hours", "dollars", "most of it"],
+        [what, "hours", "GPU-hours", "dollars", "most of it"],
         [
-            [g, spread(row["hours"]), spread(row["GPU-hours"]), spread(row["dollars"]), most(row)]
-            for g, row in rows.items()
-        ],
-    )
-
-
-def engines_table(rows: Record) -> str:
-    return table(
-        ["engine", "hours", "dollars", "most of it"],
-        [
-            [name, spread(row["hours"]), spread(row["dollars"]), most(row)]
+            [name, *(spread(row[entry]) for entry in ("hours", "GPU-hours", "dollars")), most(row)]
             for name, row in rows.items()
         ],
     )
@@ -380,7 +370,9 @@ def label_gpus(axes: Any, numbers: tuple[int, ...]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--show", action="store_true", help="print the tables, write nothing")
     options = parser.parse_args()
     collectives = json.loads((RESULTS / "scale" / "collectives.json").read_text(encoding="utf-8"))
