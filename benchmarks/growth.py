@@ -155,7 +155,7 @@ def checks(costs: Costs) -> Record:
             training + evaluation,
             median(trial["cal"]["epochs with evaluation, s"][1:]),
         ),
-        "CIFAR, CAL's 66 + 100 epochs, s": (
+        "CIFAR, CAL's 66 + 100 epochs, by 3 + 3 of them, s": (
             whole,
             trial["66 + 100 epochs by these figures, s"],
         ),

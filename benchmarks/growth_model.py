@@ -325,11 +325,11 @@ ASSUMED: dict[str, tuple[tuple[float, float, float], str]] = {
     "bandwidth of an all-reduce in a machine, bytes/s": (
         (475e9, 370e9, 250e9), "NVLink 4, 450e9 nominal: NVIDIA/nccl-tests issues 212 and 272",
     ),
-    "latency of an all-reduce in a machine, s": ((15e-6, 30e-6, 60e-6), "usual of NCCL"),
+    "latency of an all-reduce in a machine, s": ((15e-6, 30e-6, 60e-6), "a guess"),
     "bandwidth of an all-reduce between machines, bytes/s": (
         (400e9, 100e9, 25e9), "nominal: eight 400 Gbit/s cards a machine, two, or one of 200",
     ),
-    "latency of an all-reduce between machines, s": ((30e-6, 60e-6, 200e-6), "usual of NCCL"),
+    "latency of an all-reduce between machines, s": ((30e-6, 60e-6, 200e-6), "a guess"),
     "GPUs a machine": ((8, 8, 8), "as machines with NVLink are sold"),
     "dollars a GPU-hour": ((2.0, 3.5, 7.0), "asked for an H200 in 2025 and 2026"),
 }  # fmt: skip

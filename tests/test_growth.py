@@ -72,8 +72,8 @@ def test_an_epoch_of_cifar_on_one_gpu_is_the_measured_one(costs: list[Costs]) ->
 
 
 def test_it_was_not_fitted_to_these(costs: list[Costs]) -> None:
-    found = growth.checks(costs[1])
-    assert len(found) >= 6
+    found = {name: row for name, row in growth.checks(costs[1]).items() if "CIFAR" in name}
+    assert len(found) == 6
     for name, row in found.items():
         assert row["ratio"] == pytest.approx(1, abs=TOLERANCE), name
 
