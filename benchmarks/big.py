@@ -218,7 +218,9 @@ def bytes_held() -> dict[str, float]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="a few steps of each, nothing written")
     parser.add_argument("--memory", nargs=3, metavar=("KIND", "N", "K"), help=argparse.SUPPRESS)
     options = parser.parse_args()

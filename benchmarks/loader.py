@@ -154,11 +154,12 @@ def memory(split: Split, *, workers: int, looks: int = 40) -> dict[str, Any]:
         if number % max(1, total // looks) == 0:
             found.append(memory_mib())
     data.close()
+    half = len(found) // 2
     return {
         "images": len(split),
         "workers": workers,
         "mib": found,
-        "growth_mib": max(found[looks // 2 :]) - max(found[: looks // 2]),
+        "growth_mib": max(found[half:]) - max(found[:half] or found),
     }
 
 

@@ -6,6 +6,7 @@ Records come from ``covlearn bench benchmarks/table1.toml --folder results/table
 beyond the paper from ``covlearn bench benchmarks/beyond.toml --folder results/beyond/beyond``.
 """
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,8 +16,6 @@ from covlearn.bench.table import read_table
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
-
-
 TABLES = tuple(sorted(HERE.glob("table*.toml")))
 BEYOND = (HERE / "beyond.toml", HERE / "targets.toml")
 
@@ -39,6 +38,7 @@ def page(tables: Sequence[Path], results: Path) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     for tables, folder in ((TABLES, RESULTS), (BEYOND, RESULTS / "beyond")):
         (folder / "README.md").write_text(page(tables, folder), encoding="utf-8")
         print(f"written: {folder / 'README.md'}")

@@ -8,6 +8,7 @@ process each, as ``covlearn bench --processes`` has it, without and with CUDA's 
 service, and with an evaluation of 10,000 images after each epoch. Needs CUDA.
 """
 
+import argparse
 import multiprocessing
 import statistics
 import time
@@ -94,6 +95,7 @@ def in_processes(count: int) -> dict[str, Any]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     split = draw_split(50_000, 10, "cuda")
     figures: dict[str, Any] = {}

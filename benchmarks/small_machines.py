@@ -7,6 +7,7 @@ without a GPU gets: an MLP on features and a small convolutional network on imag
 turns, each in a process of its own; seconds of the clock, so that nothing else should run.
 """
 
+import argparse
 import json
 import statistics
 import subprocess
@@ -100,6 +101,7 @@ def in_a_process(net: str, options: dict[str, Any]) -> float | str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     figures: dict[str, Any] = {"demo, one seed, s": demo_by_part(), "steps a second": {}}
     for net in SHAPES:
         found: dict[str, list[float | str]] = {name: [] for name in SETTINGS}
