@@ -1,19 +1,21 @@
 """Covariance-Assisted Learning (the paper): a sieve, then training with the covariance term."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from covlearn.config import nearest
 from covlearn.covariance import SecondOrder, Weighting
 from covlearn.data import counter
 from covlearn.engine import Objective, Plan
 from covlearn.evidence import noise_evidence
+from covlearn.kept import Kept
 from covlearn.methods.base import Run, class_shares, noisy_prior, root_prior
+from covlearn.methods.cal_checks import check_settings
 from covlearn.methods.cal_loss import Base, CovarianceAssisted
 from covlearn.methods.ce import CrossEntropy
+from covlearn.methods.consistency import Consistent, Labelled, rising
 from covlearn.methods.cores import Confident
 from covlearn.methods.label_files import read_labels, read_probs
 from covlearn.methods.posteriors import averaged_probs, averaged_scores, held_posterior, logs
@@ -102,65 +104,25 @@ class CAL:
     """Weigh by γ(x) (kernel mean matching on features) where examples were dropped."""
     warm_start: bool = False
     """Continue from the sieve's network instead of a new one (the paper's Clothing1M setting)."""
+    consistency: float = 0.0
+    """λ of the agreement between a strong view of each image and what is surely said of it
+    (:mod:`covlearn.methods.consistency`); 0: none."""
+    consistency_threshold: float = 0.95
+    """The probability from which on what is said is sure."""
+    consistency_labelled: Labelled = "agreed"
+    """Where CAL's own loss applies beside it: where D̂ has the given label, or everywhere."""
 
     def __post_init__(self) -> None:
-        for name, kind in (
-            ("sieve_prior", Prior),
-            ("scores", Scores),
-            ("threshold", Threshold),
-            ("base", Base),
-            ("weighting", Weighting),
-            ("target", Target),
-        ):
-            value, allowed = getattr(self, name), get_args(kind)
-            if value not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(allowed)}, got {value!r}"
-                    f"{nearest(str(value), allowed)}"
-                )
-        if not 0 < self.kept <= 1:
-            raise ValueError(f"kept must lie in (0, 1], got {self.kept}; 61.54 % is written 0.6154")
-        if not 0 <= self.prior_scale < torch.inf:
-            raise ValueError(f"prior_scale must be finite and ≥ 0, got {self.prior_scale}")
-        if self.look_for_evidence and (self.labels is not None or self.scores == "training"):
-            raise ValueError(
-                "look_for_evidence needs the probabilities that D̂ was made of; set scores to "
-                "evaluation or averaged, and labels to none"
-            )
-        if self.target != "noisy" and (self.relabel or not self.covariance or self.base != "ce"):
-            raise ValueError(
-                f"target={self.target!r} is cross-entropy that stands for noisy labels and their "
-                "covariance; leave relabel, covariance and base as they are"
-            )
-        if self.target != "noisy" and self.balanced_subset is not None:
-            raise ValueError(
-                f"target={self.target!r} takes all examples; leave balanced_subset out"
-            )
-        if self.target.startswith("posterior") and (
-            self.labels is not None or self.scores == "training"
-        ):
-            raise ValueError(
-                f"target={self.target!r} needs the probabilities that D̂ was made of; set scores to "
-                "evaluation or averaged, and labels to none"
-            )
-        if self.sieve_best and self.scores != "evaluation":
-            raise ValueError(
-                f"the best epoch's network must be asked with scores='evaluation', got "
-                f"{self.scores!r}, which are of the last; set either of them"
-            )
-        if self.balanced_subset is not None and self.balanced_subset < 1:
-            raise ValueError(f"balanced_subset must be positive, got {self.balanced_subset}")
-        if self.labels is not None and self.probs is not None:
-            raise ValueError("D̂ can come from labels or from probs, got both; set one of them")
-        if self.warm_start and (self.labels is not None or self.probs is not None):
-            raise ValueError(
-                "warm_start goes on from the sieve's network, but with labels or probs from a file "
-                "there is none; leave one of them out"
-            )
+        check_settings(self)
 
     def fit(self, run: Run) -> nn.Module:
         """The algorithm box: train the sieve, refine, train with the covariance term."""
         self.check_bounds()
+        if self.needs_images and run.split.augmentation is None:
+            raise ValueError(
+                f"consistency={self.consistency} compares views of images, and features have none; "
+                "set consistency=0"
+            )
         if not self.needs_refined:
             return self.fit_without(run)
         refined, sieve, posterior = self.build(run)
@@ -202,8 +164,7 @@ class CAL:
             )
             return model
         if self.target != "noisy":
-            objective: Objective = self.targeted(run, refined, posterior)
-            run.train("cal", model, objective, self.plan, balanced_batches=self.balanced_batches)
+            self.train(run, model, self.targeted(run, refined, posterior), refined, posterior)
             return model
         weight = self.example_weight(run, sieve, refined)
         seen = torch.ones_like(noisy, dtype=torch.bool) if part is None else part
@@ -215,15 +176,43 @@ class CAL:
             empty_class="identity",
         )
         prior = class_shares(noisy[seen], run.split.num_classes)
-        run.train(
-            "cal",
-            model,
-            self.objective(refined, stats, weight, prior),
-            self.plan,
-            labels=None if part is None else noisy.where(part, -1),
-            balanced_batches=batches,
-        )
+        objective = self.objective(refined, stats, weight, prior)
+        if part is None:
+            self.train(run, model, objective, refined, posterior)
+        else:
+            run.train(
+                "cal",
+                model,
+                objective,
+                self.plan,
+                labels=noisy.where(part, -1),
+                balanced_batches=batches,
+            )
         return model
+
+    def train(
+        self,
+        run: Run,
+        model: nn.Module,
+        objective: Objective,
+        refined: Refined,
+        posterior: Tensor | None,
+    ) -> None:
+        """Stage 2 on all examples, with the agreement of views if that is asked for."""
+        plan = self.plan
+        if self.consistency:
+            if posterior is None:
+                raise ValueError("consistency needs the probabilities that D̂ was made of")
+            if self.consistency_labelled == "agreed":
+                objective = Kept(objective, refined.label == run.split.y.cpu())
+            objective = Consistent(
+                objective,
+                posterior,
+                schedule=rising(self.consistency, plan.epochs),
+                threshold=self.consistency_threshold,
+            )
+            plan = averaging_predictions(plan)
+        run.train("cal", model, objective, plan, balanced_batches=self.balanced_batches)
 
     def contradicted(self, run: Run, posterior: Tensor) -> bool:
         """Whether the surest predictions contradict more labels than errors would."""
@@ -263,6 +252,11 @@ class CAL:
             part[order[noisy[order] == label][:each]] = True
         run.note(subset=int(part.sum()), subset_of_each_class=each)
         return part
+
+    @property
+    def needs_images(self) -> bool:
+        """Whether features would be refused."""
+        return self.consistency > 0
 
     @property
     def needs_refined(self) -> bool:
@@ -337,9 +331,8 @@ class CAL:
             self.sieve_beta,
             regularizer_eps=self.sieve_regularizer_eps,
         )
-        plan = self.sieve_plan
-        if self.scores == "averaged" and plan.average_predictions is None:
-            plan = replace(plan, average_predictions=AVERAGE_PREDICTIONS)
+        averaged = self.scores == "averaged"
+        plan = averaging_predictions(self.sieve_plan) if averaged else self.sieve_plan
         ledger = run.train(
             "sieve",
             sieve,
@@ -421,3 +414,10 @@ class CAL:
         if not self.peer or self.base == "forward":
             return Ramp(0.0)
         return Ramp(self.beta.value) if self.base == "gce" else self.beta
+
+
+def averaging_predictions(plan: Plan) -> Plan:
+    """The same plan, keeping an average of each example's predictions."""
+    if plan.average_predictions is not None:
+        return plan
+    return replace(plan, average_predictions=AVERAGE_PREDICTIONS)
