@@ -49,6 +49,7 @@ VARIANTS: dict[str, Method] = {
         )
         for labelled in ("agreed", "all")
     },
+    "cal, rounds": CAL(scores="averaged", threshold="argmax", rounds=2),
     **{f"cal on {base}": CAL(base=base) for base in ("gce", "forward", "reweight")},
 }
 

@@ -27,6 +27,7 @@ ALL: dict[str, Method] = {
     "cal that drops": CAL(lower=-1.0, upper=0.0, scores="training"),
     "cal over forward": CAL(threshold="quantile", base="forward"),
     "cal with consistency": CONSISTENT,
+    "cal in rounds": CAL(scores="averaged", threshold="argmax", rounds=2, rounds_from="last"),
     "gce that prunes": GCE(truncate=True),
     "examples/own_method.py": SymmetricCE(),
 }

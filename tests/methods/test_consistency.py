@@ -246,5 +246,7 @@ def test_settings_that_contradict_are_refused(settings: dict[str, Any], message:
 
 
 def test_cross_fitted_sieves_do_without() -> None:
-    with pytest.raises(ValueError, match="use method cal for labels, probs, warm_start or cons"):
-        CrossFittedCAL(consistency=1.0)
+    changes: list[dict[str, Any]] = [{"consistency": 1.0}, {"rounds": 2}]
+    for settings in changes:
+        with pytest.raises(ValueError, match=r"use method cal for .* consistency or rounds"):
+            CrossFittedCAL(**settings)

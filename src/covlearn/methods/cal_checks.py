@@ -17,6 +17,7 @@ CHOICES = (
     "weighting",
     "target",
     "consistency_labelled",
+    "rounds_from",
 )
 
 
@@ -45,6 +46,12 @@ def _check_numbers(cal: "CAL") -> None:
         raise ValueError(
             f"consistency_threshold must lie in (0, 1], got {cal.consistency_threshold}; 95 % is "
             "written 0.95"
+        )
+    if cal.rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {cal.rounds}")
+    if not 0 <= cal.rounds_stop <= 1:
+        raise ValueError(
+            f"rounds_stop must lie in [0, 1], got {cal.rounds_stop}; 1 % is written 0.01"
         )
     if cal.balanced_subset is not None and cal.balanced_subset < 1:
         raise ValueError(f"balanced_subset must be positive, got {cal.balanced_subset}")
@@ -89,9 +96,16 @@ def _check_second_stage(cal: "CAL") -> None:
             f"consistency={cal.consistency} goes beside CAL's own loss on D̂; leave relabel and "
             "covariance as they are"
         )
-    # An example that comes twice in an epoch would meet two averages, in two processes others.
-    if cal.consistency and (cal.balanced_subset is not None or cal.balanced_batches is not None):
+    if cal.rounds > 1 and not cal.needs_refined:
         raise ValueError(
-            f"consistency={cal.consistency} takes every example once an epoch; leave "
-            "balanced_subset and balanced_batches out"
+            f"rounds={cal.rounds} renew D̂, which nothing here looks at; set rounds=1, or leave "
+            "covariance as it is"
         )
+    balanced = cal.balanced_subset is not None or cal.balanced_batches is not None
+    for name, on in (("consistency", cal.consistency > 0), ("rounds", cal.rounds > 1)):
+        # An example may come twice, and in another process meet another average, or never come.
+        if on and balanced:
+            raise ValueError(
+                f"{name}={getattr(cal, name)} takes every example once an epoch; leave "
+                "balanced_subset and balanced_batches out"
+            )
