@@ -102,19 +102,17 @@ def test_colours_agree_with_the_loop() -> None:
         np.testing.assert_allclose(found[n][decided], expected[decided], atol=2e-3)
 
 
-def test_a_square_of_half_the_side_is_cut_out_anywhere_inside() -> None:
+def test_a_square_of_half_the_side_is_cut_out_anywhere() -> None:
     image = torch.full((45, 8, 10, 3), 255, dtype=torch.uint8)
     view = strong_view(image, IDX, KEY, replace(HOW, crop=0, flip=False), replace(NONE, cut=0.5))
-    tops, lefts = set(), set()
-    for each in view:
-        cut = (each == 0).all(dim=0)
-        rows, cols = cut.any(dim=1).nonzero().flatten(), cut.any(dim=0).nonzero().flatten()
-        assert int(cut.sum()) == 16
-        assert (len(rows), len(cols)) == (4, 4)
-        tops.add(int(rows[0]))
-        lefts.add(int(cols[0]))
-    assert tops == set(range(5))
-    assert lefts == set(range(7))
+    down = counter.below(8, OWN, IDX, counter.CUT_DOWN).tolist()
+    right = counter.below(10, OWN, IDX, counter.CUT_RIGHT).tolist()
+    assert (set(down), set(right)) == (set(range(8)), set(range(10)))
+    for each, row, col in zip(view, down, right, strict=True):
+        expected = torch.zeros(8, 10, dtype=torch.bool)
+        expected[max(0, row - 2) : row + 2, max(0, col - 2) : col + 2] = True
+        assert torch.equal((each == 0).all(dim=0), expected)
+        assert torch.equal((each == 0).any(dim=0), expected)
 
 
 # ---- All of it ----------------------------------------------------------------------------------
@@ -128,7 +126,7 @@ def test_it_is_bounded_normalised_and_laid_out_as_the_weak_view() -> None:
     value = pixels(view)
     assert value.min() > -1e-3
     assert value.max() < 255 + 1e-3
-    assert bool(((view == 0).all(dim=1).flatten(1).sum(dim=1) >= 16).all()), "all are cut"
+    assert bool(((view == 0).all(dim=1).flatten(1).sum(dim=1) >= 4).all()), "all are cut"
     assert Strength(30.0, 0.3, 4 / 3, 0.6, 0.2, 0.5) == STRENGTH
 
 

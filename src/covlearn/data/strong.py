@@ -89,11 +89,15 @@ def _recoloured(image_BHWC: Tensor, idx: Tensor, key: Tensor, strength: Strength
 
 
 def _cut_out(image_BCHW: Tensor, idx: Tensor, key: Tensor, strength: Strength) -> Tensor:
-    """A square in which all is the mean, which is zero by now."""
+    """A square in which all is the mean, which is zero by now.
+
+    Its middle lies anywhere, so that it may reach beyond the border: one of half the side that lay
+    inside would hide the middle of every image.
+    """
     size, _, height, width = image_BCHW.shape
     side = round(strength.cut * min(height, width))
-    top = counter.below(height - side + 1, key, idx, counter.CUT_DOWN).view(size, 1, 1)
-    left = counter.below(width - side + 1, key, idx, counter.CUT_RIGHT).view(size, 1, 1)
+    top = counter.below(height, key, idx, counter.CUT_DOWN).view(size, 1, 1) - side // 2
+    left = counter.below(width, key, idx, counter.CUT_RIGHT).view(size, 1, 1) - side // 2
     row = torch.arange(height, device=image_BCHW.device).view(1, height, 1)
     col = torch.arange(width, device=image_BCHW.device).view(1, 1, width)
     cut = (row >= top) & (row < top + side) & (col >= left) & (col < left + side)
