@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from covlearn import records
 from covlearn.data import Batch, Resident
-from covlearn.engine import Machine, Outputs, Plan, forward, reduced, train
+from covlearn.engine import Machine, Outputs, Plan, forward, make_ledger, reduced, train
 from covlearn.kept import Kept
 from covlearn.ledger import Ledger
 from covlearn.memory import Memory
@@ -136,6 +136,20 @@ def test_an_objective_that_needs_averages_is_refused_a_plan_without() -> None:
     model, objective = nn.Sequential(nn.Flatten(), nn.Linear(108, 3)), consistent(None)
     with pytest.raises(ValueError, match=r"Consistent looks at the average .* set average_predict"):
         train(model, objective, data, Plan(epochs=1), Machine(), seed=0)
+
+
+def test_the_ledger_sees_the_weak_view_alone() -> None:
+    data = Resident(make_toy(images=True).split, batch_size=60, strong=True)
+    model, plan = nn.Sequential(nn.Flatten(), nn.Linear(108, 3)), Plan(1, 60, lr=1e-30)
+    ledger = make_ledger(data, plan)
+    train(model, CrossEntropy(), data, plan, Machine(), seed=0, ledger=ledger)
+    differing = 0
+    for batch in data.epoch(0):
+        assert batch.strong is not None
+        weak, strong = (model(view).argmax(dim=1) for view in (batch.x, batch.strong))
+        assert torch.equal(ledger.prediction[batch.idx].long(), weak)
+        differing += int((weak != strong).sum())
+    assert differing > 10
 
 
 # ---- The method ---------------------------------------------------------------------------------
