@@ -349,6 +349,16 @@ def test_a_dry_run_counts_what_is_left_and_writes_nothing(
     assert said.endswith("2 of 4 cells are to be run, 6 epochs in all at most\n")
 
 
+def test_a_dry_run_counts_the_epochs_of_every_round(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = small.read_text().replace('method = "gce"', 'method = "cal"')
+    settings = '"plan.epochs=3", "sieve_plan.epochs=2", "rounds=4"'
+    small.write_text(text.replace('"plan.epochs=3"', settings))
+    assert command(small, "--trials", "1", "--dry-run", "--only", "row=gce") == 0
+    assert "data/0.2/gce/0: 14 epochs" in capsys.readouterr().out
+
+
 def test_shared_stages_go_when_nobody_asks_for_them(small: Path, tmp_path: Path) -> None:
     text = small.read_text().replace('method = "ce"\n', 'method = "cal"\n')
     text = text.replace('method = "gce"', 'method = "cal"').replace("plan.lr=0.01", "relabel=true")

@@ -49,11 +49,15 @@ class Outputs(NamedTuple):
     """What a network says of a batch: logits (B, K), or (M, B, K) of a committee.
 
     With mixup ``logits`` are those of the mixed inputs, ``plain`` those of the inputs themselves.
+    ``strong`` are the logits of the strong views, ``averaged`` the averages (B, K) of what was said
+    of the examples in earlier passes.
     """
 
     logits: Tensor
     features: Tensor | None = None
     plain: Tensor | None = None
+    strong: Tensor | None = None
+    averaged: Tensor | None = None
 
 
 class Objective(nn.Module):
@@ -62,6 +66,10 @@ class Objective(nn.Module):
     capturable = True
     """False where a step needs the host to look at values."""
     needs_features = False
+    needs_strong = False
+    """True where a strong view of each image is looked at."""
+    needs_averaged = False
+    """True where the average of each example's predictions is; the plan must then keep one."""
 
     def strength(self, epoch: int) -> float:  # noqa: ARG002
         """β of an epoch, by which a plan may divide the learning rate."""
@@ -69,6 +77,10 @@ class Objective(nn.Module):
 
     def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
         """Called before each epoch; the place to set schedules in buffers."""
+
+    def end_epoch(self, ledger: Ledger) -> Record:  # noqa: ARG002
+        """Called after each epoch: figures for its record."""
+        return {}
 
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor | None] | Tensor:
         """One loss an example with a weight each (None: all one), or one number for the batch."""
@@ -100,6 +112,11 @@ def train(
     of the record is highest.
     """
     ledger = make_ledger(data, plan) if ledger is None else ledger
+    if objective.needs_averaged and ledger.memory is None:
+        raise ValueError(
+            f"{type(objective).__name__} looks at the average of each example's predictions, and "
+            "the plan keeps none; set average_predictions, as average_predictions=0.9"
+        )
     model.to(data.device)
     objective.to(data.device)
     parameters: list[Tensor] = [*model.parameters(), *objective.parameters()]
@@ -130,6 +147,7 @@ def train(
                 distributed.average_buffers(average.model)
             shown = model if average is None else average.model
             record = {"epoch": epoch, "lr": lr, "beta": beta, "loss": loss}
+            record |= objective.end_epoch(ledger)
             if after_epoch is not None:
                 record |= after_epoch(epoch, shown, ledger)
             if best is not None:
@@ -198,6 +216,15 @@ def forward(model: nn.Module, x: Tensor, *, features: bool = False) -> Outputs:
     return Outputs(model.fc(hidden), hidden)  # type: ignore[operator]
 
 
+def _both(model: nn.Module, batch: Batch, *, features: bool) -> Outputs:
+    """The same of the inputs and their strong views, which go through the network together."""
+    assert batch.strong is not None
+    both = forward(model, torch.cat([batch.x, batch.strong]), features=features)
+    logits, strong = both.logits.chunk(2, dim=-2)
+    hidden = None if both.features is None else both.features[: len(batch.x)]
+    return Outputs(logits, hidden, strong=strong)
+
+
 def reduced(result: tuple[Tensor, Tensor | None] | Tensor) -> Tensor:
     """The one place where losses become a number: Σ w ℓ / Σ w over all processes.
 
@@ -248,10 +275,15 @@ class _Step:
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss, and the logits of the inputs themselves for the ledger."""
         with self.machine.autocast():
-            if batch.mix is None:
-                outputs = forward(self.model, batch.x, features=self.objective.needs_features)
-            else:
+            if batch.mix is not None:
                 outputs = Outputs(self.model(batch.mix.x), plain=self.model(batch.x))
+            elif batch.strong is not None:
+                outputs = _both(self.model, batch, features=self.objective.needs_features)
+            else:
+                outputs = forward(self.model, batch.x, features=self.objective.needs_features)
+        if self.objective.needs_averaged:
+            assert self.ledger.memory is not None
+            outputs = outputs._replace(averaged=self.ledger.memory.probs(batch.idx))
         result = self.objective(outputs, batch)
         loss = reduced(result)
         for parameter in self.parameters:
@@ -331,7 +363,8 @@ def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
     if together_with_others:
         last_step = torch.full((len(data),), -1, device=data.device)
         learned = step.ledger.learned.clone()
-    # Nobody reads the ledger within an epoch, and a few large writes cost less than many small.
+    # Nobody reads what an epoch wrote before its end, except of an example that comes twice, and a
+    # few large writes cost less than many small.
     # In balanced batches an example may come twice: the last word must be the last written.
     together = max(1, min(LEDGER_STEPS, LEDGER_VALUES // (data.batch_size * data.num_classes)))
     if getattr(data, "balanced_batches", None) is not None:

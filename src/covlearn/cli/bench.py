@@ -151,6 +151,7 @@ def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: li
     from covlearn.config import typed  # noqa: PLC0415
     from covlearn.engine import Plan  # noqa: PLC0415
     from covlearn.job import Job, settled  # noqa: PLC0415
+    from covlearn.methods import CAL  # noqa: PLC0415
 
     by_path = {cell.path: cell for cell in cells}
     total = left = 0
@@ -159,6 +160,8 @@ def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: li
             continue
         method = settled(typed(Job, job_of(table, cell, settings)))[0]
         epochs = sum(value.epochs for value in vars(method).values() if isinstance(value, Plan))
+        if isinstance(method, CAL):
+            epochs += (method.rounds - 1) * method.plan.epochs
         total, left = total + epochs, left + 1
         print(f"{path}: {epochs} epochs")
     print(f"{left} of {len(by_path)} cells are to be run, {total:,} epochs in all at most")

@@ -20,6 +20,7 @@ from covlearn.checks import check_labels
 from covlearn.data import counter
 from covlearn.data.augment import Augmentation, augment, gathered
 from covlearn.data.readers import Readers, can_fork
+from covlearn.data.strong import strong_view
 
 WORKER_SECONDS = 120.0
 
@@ -33,12 +34,16 @@ class Mix(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a step sees: inputs, noisy labels, positions in the training set, perhaps a mixture."""
+    """What a step sees: inputs, noisy labels, positions in the training set.
+
+    Perhaps a mixture, or a strong view of the same images.
+    """
 
     x: Tensor
     y: Tensor
     idx: Tensor
     mix: Mix | None = None
+    strong: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,7 @@ class _Batches(ABC):
         seed: int = 0,
         shuffle: bool = True,
         mixup: bool = False,
+        strong: bool = False,
         balanced_batches: int | None = None,
         taking_part: Tensor | None = None,
         device: torch.device | str = "cpu",
@@ -137,6 +143,13 @@ class _Batches(ABC):
             raise ValueError(
                 f"balanced_batches must be positive and needs shuffle, got {balanced_batches}"
             )
+        if strong and augmentation is None:
+            raise ValueError(
+                "a strong view is made of uint8 images with an augmentation, and features have "
+                "none; train without strong views (consistency=0)"
+            )
+        if strong and mixup:
+            raise ValueError("a batch has mixtures or strong views, got both; set one of them")
         self.device = torch.device(device)
         self.y = y.long().to(self.device)
         self.num_classes = num_classes
@@ -145,6 +158,7 @@ class _Batches(ABC):
         self.seed = seed
         self.shuffle = shuffle
         self.mixup = mixup
+        self.strong = strong
         self.balanced_batches = balanced_batches
         # Of which examples (N,) balanced batches are made; other batches have them all.
         self.taking_part = None if taking_part is None else taking_part.to(self.device)
@@ -183,7 +197,14 @@ class _Batches(ABC):
         partner = whole[counter.bits(key, whole, counter.PARTNER).argsort()]
         return torch.cat([idx, partner[self.process :: self.num_processes]])
 
-    def _batch(self, whole: Tensor, request: Tensor, x: Tensor, key: Tensor) -> Batch:
+    def _batch(
+        self, whole: Tensor, request: Tensor, x: Tensor, key: Tensor, raw: Tensor | None = None
+    ) -> Batch:
+        """``raw`` are the images as they were read, if there is to be a strong view of them."""
+        if raw is not None:
+            assert self.augmentation is not None
+            strong = strong_view(raw, request, key, self.augmentation)
+            return Batch(x, self.y[request], request, strong=strong)
         if not self.mixup:
             return Batch(x, self.y[request], request)
         idx, partner = request.chunk(2)
@@ -226,15 +247,16 @@ class Resident(_Batches):
         key = self.key(epoch)
         for whole in self.order(epoch).split(self.batch_size):
             request = self._request(whole, key)
-            x = prepare(self.x[request], request, key, self.augmentation)
-            yield self._batch(whole, request, x, key)
+            raw = self.x[request]
+            x = prepare(raw, request, key, self.augmentation)
+            yield self._batch(whole, request, x, key, raw if self.strong else None)
 
     def gather(self, idx: Tensor, key: Tensor) -> Batch:
         """One batch as tensor operations alone, for a step that is captured."""
         request = self._request(idx, key)
         how = self.augmentation
         x = self.x[request] if how is None else gathered(self.x, request, key, how)
-        return self._batch(idx, request, x, key)
+        return self._batch(idx, request, x, key, self.x[request] if self.strong else None)
 
 
 class Loaded(_Batches):
@@ -294,7 +316,8 @@ class Loaded(_Batches):
             elif self.augmentation is None:
                 raw = raw.clone()  # what was read is overwritten by the next
             whole, request = self._on_device(whole), self._on_device(request)
-            yield self._batch(whole, request, prepare(raw, request, key, self.augmentation), key)
+            x = prepare(raw, request, key, self.augmentation)
+            yield self._batch(whole, request, x, key, raw if self.strong else None)
 
     def _on_device(self, values: Tensor) -> Tensor:
         if self.device.type != "cuda":

@@ -1,22 +1,32 @@
 """Covariance-Assisted Learning (the paper): a sieve, then training with the covariance term."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from covlearn.config import nearest
 from covlearn.covariance import SecondOrder, Weighting
-from covlearn.data import counter
 from covlearn.engine import Objective, Plan
 from covlearn.evidence import noise_evidence
+from covlearn.kept import Kept
+from covlearn.ledger import Ledger
 from covlearn.methods.base import Run, class_shares, noisy_prior, root_prior
+from covlearn.methods.cal_checks import check_settings
 from covlearn.methods.cal_loss import Base, CovarianceAssisted
 from covlearn.methods.ce import CrossEntropy
+from covlearn.methods.consistency import Consistent, Labelled, rising
 from covlearn.methods.cores import Confident
 from covlearn.methods.label_files import read_labels, read_probs
-from covlearn.methods.posteriors import averaged_probs, averaged_scores, held_posterior, logs
+from covlearn.methods.posteriors import (
+    averaged_probs,
+    averaged_scores,
+    averaging_predictions,
+    held_posterior,
+    logs,
+    refined_again,
+)
+from covlearn.methods.subsets import balanced_subset
 from covlearn.methods.targets import Target, Targeted, soft_transition
 from covlearn.reweight import kernel_mean_matching
 from covlearn.schedules import Ramp
@@ -32,7 +42,7 @@ from covlearn.sieve import (
 Threshold = Literal["fixed", "quantile", "auto", "argmax"]
 Scores = Literal["training", "evaluation", "averaged"]
 Prior = Literal["root", "plain"]
-AVERAGE_PREDICTIONS = 0.9
+RoundsFrom = Literal["new", "last"]
 SUREST = 0.5
 """The share of surest predictions in which a sieve that was trained on the labels themselves looks
 for evidence: of wrong labels it is less sure, so that the surest quarter has too few of them."""
@@ -102,65 +112,32 @@ class CAL:
     """Weigh by γ(x) (kernel mean matching on features) where examples were dropped."""
     warm_start: bool = False
     """Continue from the sieve's network instead of a new one (the paper's Clothing1M setting)."""
+    consistency: float = 0.0
+    """λ of the agreement between a strong view of each image and what is surely said of it
+    (:mod:`covlearn.methods.consistency`); 0: none."""
+    consistency_threshold: float = 0.95
+    """The probability from which on what is said is sure."""
+    consistency_labelled: Labelled = "agreed"
+    """Where CAL's own loss applies beside it: where D̂ has the given label, or everywhere."""
+    rounds: int = 1
+    """How often stage 2 is trained at most: each time after the first on a D̂ that is the argmax of
+    what the last one said on average of each example."""
+    rounds_from: RoundsFrom = "new"
+    """Where the later ones start: from new weights, or from the last one's."""
+    rounds_stop: float = 0.0
+    """No further round where D̂ would change on a smaller share of the examples than this."""
 
     def __post_init__(self) -> None:
-        for name, kind in (
-            ("sieve_prior", Prior),
-            ("scores", Scores),
-            ("threshold", Threshold),
-            ("base", Base),
-            ("weighting", Weighting),
-            ("target", Target),
-        ):
-            value, allowed = getattr(self, name), get_args(kind)
-            if value not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(allowed)}, got {value!r}"
-                    f"{nearest(str(value), allowed)}"
-                )
-        if not 0 < self.kept <= 1:
-            raise ValueError(f"kept must lie in (0, 1], got {self.kept}; 61.54 % is written 0.6154")
-        if not 0 <= self.prior_scale < torch.inf:
-            raise ValueError(f"prior_scale must be finite and ≥ 0, got {self.prior_scale}")
-        if self.look_for_evidence and (self.labels is not None or self.scores == "training"):
-            raise ValueError(
-                "look_for_evidence needs the probabilities that D̂ was made of; set scores to "
-                "evaluation or averaged, and labels to none"
-            )
-        if self.target != "noisy" and (self.relabel or not self.covariance or self.base != "ce"):
-            raise ValueError(
-                f"target={self.target!r} is cross-entropy that stands for noisy labels and their "
-                "covariance; leave relabel, covariance and base as they are"
-            )
-        if self.target != "noisy" and self.balanced_subset is not None:
-            raise ValueError(
-                f"target={self.target!r} takes all examples; leave balanced_subset out"
-            )
-        if self.target.startswith("posterior") and (
-            self.labels is not None or self.scores == "training"
-        ):
-            raise ValueError(
-                f"target={self.target!r} needs the probabilities that D̂ was made of; set scores to "
-                "evaluation or averaged, and labels to none"
-            )
-        if self.sieve_best and self.scores != "evaluation":
-            raise ValueError(
-                f"the best epoch's network must be asked with scores='evaluation', got "
-                f"{self.scores!r}, which are of the last; set either of them"
-            )
-        if self.balanced_subset is not None and self.balanced_subset < 1:
-            raise ValueError(f"balanced_subset must be positive, got {self.balanced_subset}")
-        if self.labels is not None and self.probs is not None:
-            raise ValueError("D̂ can come from labels or from probs, got both; set one of them")
-        if self.warm_start and (self.labels is not None or self.probs is not None):
-            raise ValueError(
-                "warm_start goes on from the sieve's network, but with labels or probs from a file "
-                "there is none; leave one of them out"
-            )
+        check_settings(self)
 
     def fit(self, run: Run) -> nn.Module:
         """The algorithm box: train the sieve, refine, train with the covariance term."""
         self.check_bounds()
+        if self.needs_images and run.split.augmentation is None:
+            raise ValueError(
+                f"consistency={self.consistency} compares views of images, and features have none; "
+                "set consistency=0"
+            )
         if not self.needs_refined:
             return self.fit_without(run)
         refined, sieve, posterior = self.build(run)
@@ -184,28 +161,67 @@ class CAL:
         sieve: nn.Module | None,
         posterior: Tensor | None = None,
     ) -> nn.Module:
-        """Training with the covariance term of D̂, or plainly on it."""
-        run.note(kept_share=float(refined.keep.float().mean()), dropped=int(refined.dropped.sum()))
+        """Training with the covariance term of D̂, or plainly on it; with rounds again and again."""
         model = sieve if self.warm_start and sieve is not None else run.net("cal")
-        noisy, part = run.split.y.cpu(), self.subset(run)
+        stage = first = "relabel" if self.relabel else "cal"
+        ledger = self.one_round(run, stage, model, refined, sieve, posterior)
+        changed: list[float] = []
+        for number in range(2, self.rounds + 1):
+            again, posterior = refined_again(ledger, run.split)
+            changed.append(float((again.label != refined.label).float().mean()))
+            run.note(rounds_changed=changed)
+            if changed[-1] < self.rounds_stop:
+                break
+            judged_by = logs(posterior) if self.look_for_evidence else None
+            reason = f"averaged predictions of stage {stage}"
+            run.keep_labels(again.label, again.score, reason=reason, logits=judged_by)
+            refined, stage = again, f"{first} {number}"
+            model = model if self.rounds_from == "last" else run.net(f"cal {number}")
+            ledger = self.one_round(run, stage, model, refined, sieve, posterior)
+        return model
+
+    def one_round(
+        self,
+        run: Run,
+        stage: str,
+        model: nn.Module,
+        refined: Refined,
+        sieve: nn.Module | None,
+        posterior: Tensor | None,
+    ) -> Ledger:
+        """Stage 2 on one D̂."""
+        run.note(kept_share=float(refined.keep.float().mean()), dropped=int(refined.dropped.sum()))
+        most, noisy = self.balanced_subset, run.split.y.cpu()
+        part = None if most is None else balanced_subset(run, most)
+        labels = None if part is None else noisy.where(part, -1)
+        objective: Objective
+        if self.relabel:
+            objective = CrossEntropy()
+            labels = refined.label if part is None else refined.label.where(part, -1)
+        elif self.target != "noisy":
+            objective = self.targeted(run, refined, posterior)
+        else:
+            objective = self.corrected(run, refined, sieve, part)
+        if self.consistency:
+            objective = self.consistent(run, objective, refined, posterior)
+        averaging = self.consistency > 0 or self.rounds > 1
         batches = self.balanced_batches
         if batches is None and part is not None:
             batches = -(-int(part.sum()) // self.plan.batch_size)
-        if self.relabel:
-            run.train(
-                "relabel",
-                model,
-                CrossEntropy(),
-                self.plan,
-                labels=refined.label if part is None else refined.label.where(part, -1),
-                balanced_batches=batches,
-            )
-            return model
-        if self.target != "noisy":
-            objective: Objective = self.targeted(run, refined, posterior)
-            run.train("cal", model, objective, self.plan, balanced_batches=self.balanced_batches)
-            return model
-        weight = self.example_weight(run, sieve, refined)
+        return run.train(
+            stage,
+            model,
+            objective,
+            averaging_predictions(self.plan) if averaging else self.plan,
+            labels=labels,
+            balanced_batches=batches,
+        )
+
+    def corrected(
+        self, run: Run, refined: Refined, sieve: nn.Module | None, part: Tensor | None
+    ) -> Objective:
+        """The paper's loss, with statistics of the examples that stage 2 sees."""
+        noisy, weight = run.split.y.cpu(), self.example_weight(run, sieve, refined)
         seen = torch.ones_like(noisy, dtype=torch.bool) if part is None else part
         stats = SecondOrder.from_labels(
             noisy[seen],
@@ -215,15 +231,20 @@ class CAL:
             empty_class="identity",
         )
         prior = class_shares(noisy[seen], run.split.num_classes)
-        run.train(
-            "cal",
-            model,
-            self.objective(refined, stats, weight, prior),
-            self.plan,
-            labels=None if part is None else noisy.where(part, -1),
-            balanced_batches=batches,
+        return self.objective(refined, stats, weight, prior)
+
+    def consistent(
+        self, run: Run, labelled: Objective, refined: Refined, posterior: Tensor | None
+    ) -> Consistent:
+        """Stage 2's loss with the agreement of views beside it."""
+        if posterior is None:
+            raise ValueError("consistency needs the probabilities that D̂ was made of")
+        if self.consistency_labelled == "agreed":
+            labelled = Kept(labelled, refined.label == run.split.y.cpu())
+        schedule = rising(self.consistency, self.plan.epochs)
+        return Consistent(
+            labelled, posterior, schedule=schedule, threshold=self.consistency_threshold
         )
-        return model
 
     def contradicted(self, run: Run, posterior: Tensor) -> bool:
         """Whether the surest predictions contradict more labels than errors would."""
@@ -246,23 +267,10 @@ class CAL:
         run.train("ce", model, CrossEntropy(), replace(self.plan, divide_lr=False))
         return model
 
-    def subset(self, run: Run) -> Tensor | None:
-        """Which examples (N,) stage 2 sees, as many of each noisy class; None: all of them."""
-        if self.balanced_subset is None:
-            return None
-        noisy = run.split.y.cpu()
-        each = min(self.balanced_subset, int(noisy.bincount(minlength=run.split.num_classes).min()))
-        if each == 0:
-            raise ValueError(
-                "balanced_subset needs an example of each class, got a class without one; leave it "
-                "out"
-            )
-        key, part = counter.key(run.seed, 0), torch.zeros_like(noisy, dtype=torch.bool)
-        order = counter.bits(key, torch.arange(len(noisy)), counter.SUBSET).argsort()
-        for label in range(run.split.num_classes):
-            part[order[noisy[order] == label][:each]] = True
-        run.note(subset=int(part.sum()), subset_of_each_class=each)
-        return part
+    @property
+    def needs_images(self) -> bool:
+        """Whether features would be refused."""
+        return self.consistency > 0
 
     @property
     def needs_refined(self) -> bool:
@@ -337,9 +345,8 @@ class CAL:
             self.sieve_beta,
             regularizer_eps=self.sieve_regularizer_eps,
         )
-        plan = self.sieve_plan
-        if self.scores == "averaged" and plan.average_predictions is None:
-            plan = replace(plan, average_predictions=AVERAGE_PREDICTIONS)
+        averaged = self.scores == "averaged"
+        plan = averaging_predictions(self.sieve_plan) if averaged else self.sieve_plan
         ledger = run.train(
             "sieve",
             sieve,

@@ -50,10 +50,11 @@ class CrossFittedCAL(CAL):
             raise ValueError(f"folds must be at least 2, got {self.folds}")
         if not 0 <= self.sure <= 1:
             raise ValueError(f"sure must lie in [0, 1], got {self.sure}; 70 % is written 0.7")
-        if self.labels is not None or self.probs is not None or self.warm_start:
+        given = self.labels is not None or self.probs is not None
+        if given or self.warm_start or self.consistency or self.rounds > 1:
             raise ValueError(
                 "a cross-fitted sieve makes D̂ itself and has no one network to go on from; use "
-                "method cal for labels, probs or warm_start"
+                "method cal for labels, probs, warm_start, consistency or rounds"
             )
 
     def fit(self, run: Run) -> nn.Module:

@@ -1,11 +1,23 @@
 """What a sieve says of each example on average, and of labels that a person decided on."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from covlearn.data import Split
+from covlearn.engine import Plan
 from covlearn.ledger import Ledger
-from covlearn.sieve import adjusted_loss
+from covlearn.sieve import Refined, adjusted_loss, hold_fixed, refine_scores
+
+AVERAGE_PREDICTIONS = 0.9
+
+
+def averaging_predictions(plan: Plan) -> Plan:
+    """The same plan, keeping an average of each example's predictions."""
+    if plan.average_predictions is not None:
+        return plan
+    return replace(plan, average_predictions=AVERAGE_PREDICTIONS)
 
 
 def averaged_scores(ledger: Ledger, noisy: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,3 +48,12 @@ def averaged_probs(ledger: Ledger) -> Tensor:
     """The averages of all examples, (N, K)."""
     assert ledger.memory is not None
     return torch.cat([ledger.memory.probs(idx).cpu() for idx in ledger.memory.chunks()])
+
+
+def refined_again(ledger: Ledger, split: Split) -> tuple[Refined, Tensor]:
+    """D̂ that is the argmax of the averages, and the averages themselves (N, K)."""
+    noisy = split.y.cpu()
+    again = refine_scores(*averaged_scores(ledger, noisy), noisy, lower=-torch.inf)
+    posterior = held_posterior(averaged_probs(ledger), split)
+    assert posterior is not None
+    return hold_fixed(again, noisy, split.trusted), posterior

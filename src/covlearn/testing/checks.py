@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from covlearn import records
 from covlearn.config import nearest, plain, typed
-from covlearn.engine import Objective, Plan, Record
+from covlearn.engine import Machine, Objective, Plan, Record
+from covlearn.evaluation import evaluation_batches
 from covlearn.ledger import Ledger
 from covlearn.methods import Method
 from covlearn.methods.base import view_of
@@ -31,10 +32,10 @@ from covlearn.testing.toy import (
     bits,
     fit,
     fit_as_it_is,
-    make_toy,
     outcome_of,
     require,
     require_same,
+    toy_for,
     toy_run,
 )
 
@@ -97,7 +98,7 @@ def check_deterministic(method: Method) -> None:
 
 def check_ignores_clean_labels(method: Method) -> None:
     """Other clean labels, given to the evaluator, change no bit of training."""
-    toy = make_toy()
+    toy = toy_for(method)
     wrong = toy._replace(
         clean=toy.clean.roll(1), test=replace(toy.test, y=(toy.test.y + 1) % toy.test.num_classes)
     )
@@ -129,11 +130,11 @@ def check_keeps_global_random_state(method: Method) -> None:
 
 def check_keeps_inputs(method: Method) -> None:
     """Neither the examples, nor their labels, nor the method itself are changed."""
-    toy = make_toy()
+    toy = toy_for(method)
     x = toy.split.whole("a check").clone()
     y, settings = toy.split.y.clone(), plain(method)
     short = shortened(method)
-    run = toy_run(split=toy.split)
+    run = toy_run(toy.split)
     short.fit(run)
     require(torch.equal(toy.split.whole("a check"), x), "split.x was changed; work on a copy")
     require(torch.equal(toy.split.y, y), "split.y was changed; pass labels= to run.train instead")
@@ -197,10 +198,11 @@ def _require_resumes(short: Method, cut_in: Callable[[int], range]) -> None:
 
 def check_recovers(method: Method) -> None:
     """Clouds that are far apart are told apart, though a fifth of the labels is wrong."""
-    toy = make_toy()
-    model = shortened(method, epochs=12).fit(toy_run(split=toy.split)).eval()
+    toy = toy_for(method)
+    model = shortened(method, epochs=12).fit(toy_run(toy.split)).eval()
+    (batch,) = evaluation_batches(toy.test, Machine()).epoch(0)
     with torch.no_grad():
-        logits = model(toy.test.whole("a check"))
+        logits = model(batch.x)
     shape = (len(toy.test), toy.test.num_classes)
     require(tuple(logits.shape) == shape, f"expected logits {shape}, got {tuple(logits.shape)}")
     share = float((logits.argmax(dim=1) == toy.test.y).float().mean())
@@ -213,7 +215,7 @@ def check_recovers(method: Method) -> None:
 
 def check_needs_only_the_protocol(method: Method) -> None:
     """An object with the members of :class:`covlearn.methods.Run` alone serves as a run."""
-    run = toy_run()
+    run = toy_run(toy_for(method).split)
     try:
         model = shortened(method).fit(view_of(run))
     except AttributeError as error:
@@ -225,7 +227,7 @@ def check_needs_only_the_protocol(method: Method) -> None:
 
 def check_keeps_buffers_in_place(method: Method) -> None:
     """What an objective keeps stays where it is: a captured CUDA step reads it there."""
-    shortened(method).fit(_Watching(make_toy().split, net_options=NET_OPTIONS, seed=SEED))
+    shortened(method).fit(_Watching(toy_for(method).split, net_options=NET_OPTIONS, seed=SEED))
 
 
 class _Watching(LocalRun):

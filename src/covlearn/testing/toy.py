@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from covlearn.config import plain
-from covlearn.data import Split
+from covlearn.data import Augmentation, Split
 from covlearn.evaluation import model_bytes
 from covlearn.methods import Method
 from covlearn.noise import symmetric
@@ -24,19 +24,24 @@ Outcome = dict[str, Any]
 
 
 class Toy(NamedTuple):
-    """Three clouds in eight dimensions, a fifth of whose training labels are wrong."""
+    """Three clouds in eight dimensions, or images of three colours, a fifth wrongly labelled."""
 
     split: Split
     clean: Tensor
     test: Split
 
 
-def make_toy(num_examples: int = 120) -> Toy:
+def make_toy(num_examples: int = 120, *, images: bool = False) -> Toy:
     """The same toy whenever it is asked for; a linear classifier gets its test labels right."""
     generator = torch.Generator().manual_seed(0)
 
     def clouds() -> Split:
         clean = torch.arange(num_examples) % 3
+        if images:
+            pixels = 20 * torch.randn(num_examples, 6, 6, 3, generator=generator)
+            pixels += 60 + 120 * torch.eye(3)[clean].view(num_examples, 1, 1, 3)
+            how = Augmentation((0.4,) * 3, (0.25,) * 3, crop=1, flip=True)
+            return Split(pixels.clamp(0, 255).to(torch.uint8), clean, 3, how)
         noise = torch.randn(num_examples, 8, generator=generator)
         return Split(noise + 5 * torch.eye(8)[clean], clean, 3)
 
@@ -45,9 +50,13 @@ def make_toy(num_examples: int = 120) -> Toy:
     return Toy(replace(train, y=noisy), train.y, test)
 
 
-def toy_run(*, split: Split | None = None, **options: Any) -> LocalRun:
-    """A run on the toy with a network that has no batch norm."""
-    split = make_toy().split if split is None else split
+def toy_for(method: Method, num_examples: int = 120) -> Toy:
+    """The toy of clouds, or that of images for a method with a true ``needs_images``."""
+    return make_toy(num_examples, images=getattr(method, "needs_images", False))
+
+
+def toy_run(split: Split, **options: Any) -> LocalRun:
+    """A run on a toy with a network that has no batch norm."""
     return LocalRun(split, net_options=NET_OPTIONS, seed=SEED, checkpoint_seconds=0.0, **options)
 
 
@@ -58,7 +67,7 @@ def fit(method: Method, **options: Any) -> tuple[Outcome, LocalRun]:
 
 def fit_as_it_is(method: Method, **options: Any) -> tuple[Outcome, LocalRun]:
     """A method that is short already on the toy."""
-    run = toy_run(**options)
+    run = toy_run(toy_for(method).split, **options)
     return outcome_of(method.fit(run), run), run
 
 

@@ -1,0 +1,111 @@
+"""What CAL's settings must be, and which of them do not go together."""
+
+from typing import TYPE_CHECKING, get_args, get_type_hints
+
+import torch
+
+from covlearn.config import nearest
+
+if TYPE_CHECKING:
+    from covlearn.methods.cal import CAL
+
+CHOICES = (
+    "sieve_prior",
+    "scores",
+    "threshold",
+    "base",
+    "weighting",
+    "target",
+    "consistency_labelled",
+    "rounds_from",
+)
+
+
+def check_settings(cal: "CAL") -> None:
+    """Raises a ValueError that says what is wrong, if anything is."""
+    kinds = get_type_hints(type(cal))
+    for name in CHOICES:
+        value, allowed = getattr(cal, name), get_args(kinds[name])
+        if value not in allowed:
+            raise ValueError(
+                f"{name} must be one of {', '.join(allowed)}, got {value!r}"
+                f"{nearest(str(value), allowed)}"
+            )
+    _check_numbers(cal)
+    _check_refinement(cal)
+    _check_second_stage(cal)
+
+
+def _check_numbers(cal: "CAL") -> None:
+    if not 0 < cal.kept <= 1:
+        raise ValueError(f"kept must lie in (0, 1], got {cal.kept}; 61.54 % is written 0.6154")
+    for name in ("prior_scale", "consistency"):
+        if not 0 <= getattr(cal, name) < torch.inf:
+            raise ValueError(f"{name} must be finite and ≥ 0, got {getattr(cal, name)}")
+    if not 0 < cal.consistency_threshold <= 1:
+        raise ValueError(
+            f"consistency_threshold must lie in (0, 1], got {cal.consistency_threshold}; 95 % is "
+            "written 0.95"
+        )
+    if cal.rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {cal.rounds}")
+    if not 0 <= cal.rounds_stop <= 1:
+        raise ValueError(
+            f"rounds_stop must lie in [0, 1], got {cal.rounds_stop}; 1 % is written 0.01"
+        )
+    if cal.balanced_subset is not None and cal.balanced_subset < 1:
+        raise ValueError(f"balanced_subset must be positive, got {cal.balanced_subset}")
+
+
+def _check_refinement(cal: "CAL") -> None:
+    needing = {
+        "look_for_evidence": cal.look_for_evidence,
+        f"target={cal.target!r}": cal.target.startswith("posterior"),
+        "consistency": cal.consistency > 0,
+    }
+    for name, needs_posterior in needing.items():
+        if needs_posterior and (cal.labels is not None or cal.scores == "training"):
+            raise ValueError(
+                f"{name} needs the probabilities that D̂ was made of; set scores to evaluation or "
+                "averaged, and labels to none"
+            )
+    if cal.sieve_best and cal.scores != "evaluation":
+        raise ValueError(
+            f"the best epoch's network must be asked with scores='evaluation', got "
+            f"{cal.scores!r}, which are of the last; set either of them"
+        )
+    if cal.labels is not None and cal.probs is not None:
+        raise ValueError("D̂ can come from labels or from probs, got both; set one of them")
+    if cal.warm_start and (cal.labels is not None or cal.probs is not None):
+        raise ValueError(
+            "warm_start goes on from the sieve's network, but with labels or probs from a file "
+            "there is none; leave one of them out"
+        )
+
+
+def _check_second_stage(cal: "CAL") -> None:
+    if cal.target != "noisy" and (cal.relabel or not cal.covariance or cal.base != "ce"):
+        raise ValueError(
+            f"target={cal.target!r} is cross-entropy that stands for noisy labels and their "
+            "covariance; leave relabel, covariance and base as they are"
+        )
+    if cal.target != "noisy" and cal.balanced_subset is not None:
+        raise ValueError(f"target={cal.target!r} takes all examples; leave balanced_subset out")
+    if cal.consistency and (cal.relabel or not cal.needs_refined):
+        raise ValueError(
+            f"consistency={cal.consistency} goes beside CAL's own loss on D̂; leave relabel and "
+            "covariance as they are"
+        )
+    if cal.rounds > 1 and not cal.needs_refined:
+        raise ValueError(
+            f"rounds={cal.rounds} renew D̂, which nothing here looks at; set rounds=1, or leave "
+            "covariance as it is"
+        )
+    balanced = cal.balanced_subset is not None or cal.balanced_batches is not None
+    for name, on in (("consistency", cal.consistency > 0), ("rounds", cal.rounds > 1)):
+        # An example may come twice, and in another process meet another average, or never come.
+        if on and balanced:
+            raise ValueError(
+                f"{name}={getattr(cal, name)} takes every example once an epoch; leave "
+                "balanced_subset and balanced_batches out"
+            )
