@@ -27,6 +27,7 @@ FLOORS = [
         "checkpoint",
         "capture",
         "flat",
+        "objective",
         "engine",
         "kept",
     ],

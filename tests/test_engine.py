@@ -310,3 +310,16 @@ def test_restoring_keeps_the_learning_rate_that_a_captured_step_reads() -> None:
     rate = optimizer.param_groups[0]["lr"]
     state.restore(copied(state.whole([])))
     assert optimizer.param_groups[0]["lr"] is rate
+
+
+def test_averaged_weights_have_statistics_of_their_own() -> None:
+    split, norm = draw_split(), nn.BatchNorm1d(16)
+    first = nn.Linear(6, 16)
+    model = nn.Sequential(first, norm, nn.ReLU(), nn.Linear(16, 3))
+    data = Resident(split, batch_size=32, seed=1)
+    plan = Plan(epochs=2, batch_size=32, lr=0.5, average=0.9)
+    train(model, Plain(), data, plan, Machine(), seed=1)
+    hidden = first(split.x[data.order(1)[:32]])
+    torch.testing.assert_close(norm.running_mean, hidden.mean(dim=0))
+    torch.testing.assert_close(norm.running_var, hidden.var(dim=0))
+    assert norm.momentum == 0.1

@@ -2,13 +2,18 @@
 
 Averaging reads and writes every weight, which a step on a GPU feels. Over the thousand steps that a
 decay of 0.999 spans it makes no difference whether each of them is looked at or every eighth.
+
+Averaged weights have statistics of their own: their maps vary less than those of any step, so that
+with the average of the steps' statistics each batch norm makes them smaller. At a high learning
+rate nothing is left of them after thirty layers (docs/log.md), hence ``measure``.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class Average(nn.Module):
@@ -56,6 +61,25 @@ class Average(nn.Module):
         for counter_, value in self._pairs:
             if not counter_.is_floating_point():
                 counter_.copy_(value)
+
+    @torch.no_grad()
+    def measure(self, inputs: Callable[[], Iterable[Tensor]]) -> None:
+        """The statistics of batch norm as the averaged weights have them, over some inputs."""
+        norms = [
+            module
+            for module in self.model.modules()
+            if isinstance(module, _BatchNorm) and module.track_running_stats
+        ]
+        if not norms:
+            return
+        momenta = [norm.momentum for norm in norms]
+        self.model.train()
+        for number, x in enumerate(inputs(), start=1):
+            for norm in norms:
+                norm.momentum = 1 / number  # each input counts as much as another
+            self.model(x)
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
 
 
 class Best(nn.Module):

@@ -6,10 +6,13 @@ function of seed and epoch, so that a run that was cut off ends with the same bi
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +24,7 @@ from covlearn.data import Batch, Batches, Resident, counter
 from covlearn.flat import Working, use_working_copy
 from covlearn.ledger import Ledger
 from covlearn.memory import Memory
+from covlearn.objective import Objective, Outputs, Record, forward, reduced
 from covlearn.plan import Machine, Plan
 from covlearn.schedules import Steps
 
@@ -40,51 +44,7 @@ __all__ = [
     "train",
 ]
 
-Record = dict[str, float]
-"""What is noted of an epoch, by name."""
 LEDGER_STEPS, LEDGER_VALUES = 32, 1 << 20  # kept at most before they go into the ledger
-
-
-class Outputs(NamedTuple):
-    """What a network says of a batch: logits (B, K), or (M, B, K) of a committee.
-
-    With mixup ``logits`` are those of the mixed inputs, ``plain`` those of the inputs themselves.
-    ``strong`` are the logits of the strong views, ``averaged`` the averages (B, K) of what was said
-    of the examples in earlier passes.
-    """
-
-    logits: Tensor
-    features: Tensor | None = None
-    plain: Tensor | None = None
-    strong: Tensor | None = None
-    averaged: Tensor | None = None
-
-
-class Objective(nn.Module):
-    """What one stage minimises. Tensors it keeps are buffers, what it learns are parameters."""
-
-    capturable = True
-    """False where a step needs the host to look at values."""
-    needs_features = False
-    needs_strong = False
-    """True where a strong view of each image is looked at."""
-    needs_averaged = False
-    """True where the average of each example's predictions is; the plan must then keep one."""
-
-    def strength(self, epoch: int) -> float:  # noqa: ARG002
-        """β of an epoch, by which a plan may divide the learning rate."""
-        return 0.0
-
-    def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
-        """Called before each epoch; the place to set schedules in buffers."""
-
-    def end_epoch(self, ledger: Ledger) -> Record:  # noqa: ARG002
-        """Called after each epoch: figures for its record."""
-        return {}
-
-    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor | None] | Tensor:
-        """One loss an example with a weight each (None: all one), or one number for the batch."""
-        raise NotImplementedError
 
 
 AfterEpoch = Callable[[int, nn.Module, Ledger], Record]
@@ -142,10 +102,7 @@ def train(
             objective.begin_epoch(epoch, ledger)
             model.train()
             loss = run_epoch(epoch)
-            distributed.average_buffers(model)
-            if average is not None:
-                distributed.average_buffers(average.model)
-            shown = model if average is None else average.model
+            shown = _shown(model, average, data, epoch, machine)
             record = {"epoch": epoch, "lr": lr, "beta": beta, "loss": loss}
             record |= objective.end_epoch(ledger)
             if after_epoch is not None:
@@ -169,6 +126,29 @@ def train(
     elif average is not None:
         model.load_state_dict(average.model.state_dict())
     return history
+
+
+def _shown(
+    model: nn.Module, average: Average | None, data: Batches, epoch: int, machine: Machine
+) -> nn.Module:
+    """The model of an epoch, or its average, with statistics that all processes share."""
+    distributed.average_buffers(model)
+    if average is None:
+        return model
+    with machine.autocast():
+        average.measure(partial(_some_inputs, data, epoch))
+    distributed.average_buffers(average.model)
+    return average.model
+
+
+def _some_inputs(data: Batches, epoch: int) -> Iterator[Tensor]:
+    """About a sixteenth of an epoch's inputs, 1,024 at most; from the device in one batch."""
+    count = min(max(len(data) // 16, data.batch_size), 1024)
+    if isinstance(data, Resident):
+        yield data.gather(data.order(epoch)[:count], data.key(epoch)).x
+        return
+    for batch in islice(data.epoch(epoch), math.ceil(count / data.batch_size)):
+        yield batch.x
 
 
 def make_ledger(data: Batches, plan: Plan) -> Ledger:
@@ -208,14 +188,6 @@ def predict(
     return whole, torch.cat(hidden) if hidden else None
 
 
-def forward(model: nn.Module, x: Tensor, *, features: bool = False) -> Outputs:
-    """Logits of a batch, and the penultimate features if asked for."""
-    if not features:
-        return Outputs(model(x))
-    hidden = model.features(x)  # type: ignore[operator]
-    return Outputs(model.fc(hidden), hidden)  # type: ignore[operator]
-
-
 def _both(model: nn.Module, batch: Batch, *, features: bool) -> Outputs:
     """The same of the inputs and their strong views, which go through the network together."""
     assert batch.strong is not None
@@ -223,23 +195,6 @@ def _both(model: nn.Module, batch: Batch, *, features: bool) -> Outputs:
     logits, strong = both.logits.chunk(2, dim=-2)
     hidden = None if both.features is None else both.features[: len(batch.x)]
     return Outputs(logits, hidden, strong=strong)
-
-
-def reduced(result: tuple[Tensor, Tensor | None] | Tensor) -> Tensor:
-    """The one place where losses become a number: Σ w ℓ / Σ w over all processes.
-
-    Of a committee (M, B), the sum of its members'. A scalar is taken as it is.
-    """
-    if isinstance(result, Tensor):
-        # The same on all processes, whose gradients are summed: each contributes its own part.
-        return result
-    loss, weight = result
-    if weight is None and not distributed.active():
-        return loss.mean() if loss.ndim == 1 else loss.mean(dim=-1).sum()
-    weight = torch.ones_like(loss) if weight is None else weight.to(loss.dtype)
-    total = distributed.sum_of(weight.sum(dim=-1).detach())
-    # A batch without weight has no gradient; the bound keeps 0/0 out.
-    return ((weight * loss).sum(dim=-1) / total.clamp(min=1e-30)).sum()
 
 
 def make_optimizer(

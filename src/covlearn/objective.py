@@ -1,0 +1,80 @@
+"""What a stage minimises, and what it is told of a batch."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from covlearn import distributed
+from covlearn.data import Batch
+from covlearn.ledger import Ledger
+
+Record = dict[str, float]
+"""What is noted of an epoch, by name."""
+
+
+class Outputs(NamedTuple):
+    """What a network says of a batch: logits (B, K), or (M, B, K) of a committee.
+
+    With mixup ``logits`` are those of the mixed inputs, ``plain`` those of the inputs themselves.
+    ``strong`` are the logits of the strong views, ``averaged`` the averages (B, K) of what was said
+    of the examples in earlier passes.
+    """
+
+    logits: Tensor
+    features: Tensor | None = None
+    plain: Tensor | None = None
+    strong: Tensor | None = None
+    averaged: Tensor | None = None
+
+
+class Objective(nn.Module):
+    """What one stage minimises. Tensors it keeps are buffers, what it learns are parameters."""
+
+    capturable = True
+    """False where a step needs the host to look at values."""
+    needs_features = False
+    needs_strong = False
+    """True where a strong view of each image is looked at."""
+    needs_averaged = False
+    """True where the average of each example's predictions is; the plan must then keep one."""
+
+    def strength(self, epoch: int) -> float:  # noqa: ARG002
+        """β of an epoch, by which a plan may divide the learning rate."""
+        return 0.0
+
+    def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
+        """Called before each epoch; the place to set schedules in buffers."""
+
+    def end_epoch(self, ledger: Ledger) -> Record:  # noqa: ARG002
+        """Called after each epoch: figures for its record."""
+        return {}
+
+    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor | None] | Tensor:
+        """One loss an example with a weight each (None: all one), or one number for the batch."""
+        raise NotImplementedError
+
+
+def forward(model: nn.Module, x: Tensor, *, features: bool = False) -> Outputs:
+    """Logits of a batch, and the penultimate features if asked for."""
+    if not features:
+        return Outputs(model(x))
+    hidden = model.features(x)  # type: ignore[operator]
+    return Outputs(model.fc(hidden), hidden)  # type: ignore[operator]
+
+
+def reduced(result: tuple[Tensor, Tensor | None] | Tensor) -> Tensor:
+    """The one place where losses become a number: Σ w ℓ / Σ w over all processes.
+
+    Of a committee (M, B), the sum of its members'. A scalar is taken as it is.
+    """
+    if isinstance(result, Tensor):
+        # The same on all processes, whose gradients are summed: each contributes its own part.
+        return result
+    loss, weight = result
+    if weight is None and not distributed.active():
+        return loss.mean() if loss.ndim == 1 else loss.mean(dim=-1).sum()
+    weight = torch.ones_like(loss) if weight is None else weight.to(loss.dtype)
+    total = distributed.sum_of(weight.sum(dim=-1).detach())
+    # A batch without weight has no gradient; the bound keeps 0/0 out.
+    return ((weight * loss).sum(dim=-1) / total.clamp(min=1e-30)).sum()
