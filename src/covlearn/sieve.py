@@ -69,6 +69,18 @@ def adjusted_loss(probs: Array, noisy: Array, *, eps: float = 1e-8) -> Tensor:
     return _adjusted_loss(*_check_pair(probs, noisy), eps)
 
 
+def rival_margin(probs: Array, noisy: Array) -> Tensor:
+    """ln max_{k≠ỹ} p_k − ln p_ỹ: positive where another class is more probable than the label.
+
+    >>> rival_margin(torch.tensor([[0.8, 0.1, 0.1], [0.8, 0.1, 0.1]]), torch.tensor([0, 1]))
+    tensor([-2.0794,  2.0794])
+    """
+    probs, noisy = _check_pair(probs, noisy)
+    log_p = probs.clamp(min=1e-12).log()
+    own = log_p.gather(1, noisy.unsqueeze(1)).squeeze(1)
+    return log_p.scatter(1, noisy.unsqueeze(1), -torch.inf).amax(dim=1) - own
+
+
 def refine(
     probs: Array, noisy: Array, *, lower: float, upper: float | None = None, eps: float = 1e-8
 ) -> Refined:

@@ -148,7 +148,7 @@ def test_relabel_is_plain_cross_entropy_on_the_refined_labels(tmp_path: Path) ->
 # ---- Thresholds -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("threshold", ["fixed", "quantile", "auto", "argmax"])
+@pytest.mark.parametrize("threshold", ["fixed", "quantile", "auto"])
 def test_thresholds(threshold: str, probs_file: str) -> None:
     method = CAL(
         probs=probs_file, plan=NOTHING, threshold=threshold, lower=0.3, kept=0.4  # type: ignore[arg-type]
@@ -160,9 +160,8 @@ def test_thresholds(threshold: str, probs_file: str) -> None:
         "fixed": 0.3,
         "quantile": quantile_threshold(score, 0.4),
         "auto": auto_threshold(score),
-        "argmax": -torch.inf,
     }
-    assert len(set(at.values())) == 4
+    assert len(set(at.values())) == 3
     expected = torch.where(score <= at[threshold], noisy, probs.argmax(dim=1))
     assert run.refined is not None
     assert torch.equal(run.refined[0], expected)
@@ -170,6 +169,17 @@ def test_thresholds(threshold: str, probs_file: str) -> None:
     assert run.facts["threshold"] == at[threshold]
     assert run.facts["refined_from"] == probs_file
     assert list(run.nets) == ["cal"]  # no sieve was trained
+
+
+def test_argmax_keeps_the_label_where_no_other_class_is_more_probable(probs_file: str) -> None:
+    run = fitted(CAL(probs=probs_file, plan=NOTHING, threshold="argmax"))
+    probs, noisy = probs_of(), run.split.y
+    own = probs.gather(1, noisy.unsqueeze(1)).squeeze(1)
+    kept = own >= probs.amax(dim=1)
+    assert run.refined is not None
+    assert torch.equal(run.refined[0], torch.where(kept, noisy, probs.argmax(dim=1)))
+    assert torch.equal(run.refined[1] <= 0, kept)
+    assert run.facts["kept_share"] == pytest.approx(float(kept.float().mean()))
 
 
 def test_what_lies_between_the_bounds_is_dropped_and_the_rest_weighs_for_it(

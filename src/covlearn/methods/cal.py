@@ -20,7 +20,6 @@ from covlearn.methods.cores import Confident
 from covlearn.methods.label_files import read_labels, read_probs
 from covlearn.methods.posteriors import (
     averaged_probs,
-    averaged_scores,
     averaging_predictions,
     held_posterior,
     logs,
@@ -37,6 +36,7 @@ from covlearn.sieve import (
     hold_fixed,
     quantile_threshold,
     refine_scores,
+    rival_margin,
 )
 
 Threshold = Literal["fixed", "quantile", "auto", "argmax"]
@@ -336,7 +336,7 @@ class CAL:
         if self.probs is not None:
             probs = read_probs(self.probs, len(noisy), run.split.num_classes)
             run.note(refined_from=self.probs)
-            return self.refine(run, adjusted_loss(probs, noisy), probs.argmax(dim=1)), None, probs
+            return self.refine_probs(run, probs), None, probs
         sieve = run.net("sieve")
         prior = root_prior(run.split) if self.sieve_prior == "root" else noisy_prior(run.split)
         objective = Confident(
@@ -360,8 +360,7 @@ class CAL:
         if self.scores == "evaluation":
             logits, _ = run.predict(sieve)
             probs = logits.float().softmax(dim=1)
-            refined = self.refine(run, adjusted_loss(probs, noisy), probs.argmax(dim=1))
-            return refined, sieve, probs
+            return self.refine_probs(run, probs), sieve, probs
         missing = int((ledger.prediction < 0).sum())
         if missing:
             raise ValueError(
@@ -369,8 +368,17 @@ class CAL:
                 f"{len(noisy)} without one; set scores=evaluation, or train the sieve for longer"
             )
         if self.scores == "averaged":
-            return self.refine(run, *averaged_scores(ledger, noisy)), sieve, averaged_probs(ledger)
+            probs = averaged_probs(ledger)
+            return self.refine_probs(run, probs), sieve, probs
         return self.refine(run, ledger.score.cpu(), ledger.prediction.long().cpu()), sieve, None
+
+    def refine_probs(self, run: Run, probs: Tensor) -> Refined:
+        """D̂ from probabilities (N, K); the argmax is also what a margin above zero says."""
+        noisy, prediction = run.split.y.cpu(), probs.argmax(dim=1)
+        if self.threshold != "argmax":
+            return self.refine(run, adjusted_loss(probs, noisy), prediction)
+        run.note(threshold=0.0)
+        return refine_scores(rival_margin(probs, noisy), prediction, noisy, lower=0.0)
 
     def refine(self, run: Run, score: Tensor, prediction: Tensor) -> Refined:
         """D̂ from scores and predictions, with the threshold that was asked for."""

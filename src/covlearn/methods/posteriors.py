@@ -8,7 +8,7 @@ from torch import Tensor
 from covlearn.data import Split
 from covlearn.engine import Plan
 from covlearn.ledger import Ledger
-from covlearn.sieve import Refined, adjusted_loss, hold_fixed, refine_scores
+from covlearn.sieve import Refined, hold_fixed, refine_scores, rival_margin
 
 AVERAGE_PREDICTIONS = 0.9
 
@@ -18,17 +18,6 @@ def averaging_predictions(plan: Plan) -> Plan:
     if plan.average_predictions is not None:
         return plan
     return replace(plan, average_predictions=AVERAGE_PREDICTIONS)
-
-
-def averaged_scores(ledger: Ledger, noisy: Tensor) -> tuple[Tensor, Tensor]:
-    """Score and prediction of each example by the average of its predictions, (N,) each."""
-    assert ledger.memory is not None
-    scores, predictions = [], []
-    for idx in ledger.memory.chunks():  # all classes of all examples may not fit
-        probs = ledger.memory.probs(idx)
-        scores.append(adjusted_loss(probs, noisy[idx.cpu()].to(probs.device)).cpu())
-        predictions.append(probs.argmax(dim=1).cpu())
-    return torch.cat(scores), torch.cat(predictions)
 
 
 def logs(probs: Tensor) -> Tensor:
@@ -52,8 +41,8 @@ def averaged_probs(ledger: Ledger) -> Tensor:
 
 def refined_again(ledger: Ledger, split: Split) -> tuple[Refined, Tensor]:
     """D̂ that is the argmax of the averages, and the averages themselves (N, K)."""
-    noisy = split.y.cpu()
-    again = refine_scores(*averaged_scores(ledger, noisy), noisy, lower=-torch.inf)
-    posterior = held_posterior(averaged_probs(ledger), split)
+    noisy, probs = split.y.cpu(), averaged_probs(ledger)
+    again = refine_scores(rival_margin(probs, noisy), probs.argmax(dim=1), noisy, lower=0.0)
+    posterior = held_posterior(probs, split)
     assert posterior is not None
     return hold_fixed(again, noisy, split.trusted), posterior
