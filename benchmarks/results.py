@@ -17,7 +17,7 @@ from covlearn.bench.table import read_table
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
 TABLES = tuple(sorted(HERE.glob("table*.toml")))
-BEYOND = (HERE / "beyond.toml", HERE / "targets.toml")
+BEYOND = tuple(HERE / name for name in ("beyond.toml", "targets.toml", "reliability.toml"))
 
 
 def page(tables: Sequence[Path], results: Path) -> str:

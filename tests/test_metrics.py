@@ -11,7 +11,15 @@ import torch
 from hypothesis import given
 from sklearn.metrics import average_precision_score
 
-from covlearn.metrics import accuracy, accuracy_of, average_precision, label_quality, memorisation
+from covlearn.metrics import (
+    accuracy,
+    accuracy_of,
+    average_precision,
+    calibration_error,
+    label_quality,
+    memorisation,
+    reliability,
+)
 from tests.reference import metrics as reference
 
 K = 4
@@ -130,3 +138,12 @@ def test_no_epoch_has_no_figure() -> None:
 def test_bad_input_is_refused(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_stated_probabilities_are_compared_with_what_came_true() -> None:
+    stated = torch.tensor([0.05, 0.15, 0.17, 0.95, 1.0])
+    rows = reliability(stated, torch.tensor([False, False, True, True, True]))
+    assert rows == [(1, 0.05, 0.0), (2, 0.16, 0.5), (2, 0.975, 1.0)]
+    assert calibration_error(rows) == pytest.approx((0.05 + 2 * 0.34 + 2 * 0.025) / 5)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        reliability(torch.tensor([1.5]), torch.tensor([True]))

@@ -22,7 +22,14 @@ from covlearn.config import plain
 from covlearn.data import ImageFiles, Loaded, Resident, Split, batches_of
 from covlearn.engine import Machine, Record, predict
 from covlearn.ledger import Ledger
-from covlearn.metrics import accuracy, accuracy_of, average_precision, label_quality, memorisation
+from covlearn.metrics import (
+    accuracy,
+    accuracy_of,
+    average_precision,
+    label_quality,
+    memorisation,
+    reliability,
+)
 from covlearn.records import Figure, Stage
 from covlearn.transition import count_transition
 
@@ -126,10 +133,11 @@ class Evaluator:
             "average_precision": ranked,
         }
 
-    def refinement(self, kept: Kept | None) -> dict[str, Any] | None:
+    def refinement(self, kept: Kept | None, said: Tensor | None = None) -> dict[str, Any] | None:
         """How the scores are spread and what T̂ is, for right and wrong labels where they are known.
 
-        T̂ is counted on D̂, the true T on the clean labels; rows are true classes.
+        T̂ is counted on D̂, the true T on the clean labels; rows are true classes. ``said`` are the
+        logits (N, K) that D̂ came from, if they are known: how far they mean what they say.
         """
         if kept is None:
             return None
@@ -141,7 +149,10 @@ class Evaluator:
         if self.clean is not None:
             groups |= {"right": self.noisy == self.clean, "wrong": self.noisy != self.clean}
         labels = {"estimated": refined} | ({} if self.clean is None else {"true": self.clean})
-        return {
+        stated = {}
+        if said is not None and self.clean is not None:
+            stated["reliability"] = self.reliability(said.float().softmax(dim=1))
+        return stated | {
             "reason": reason,
             "score_edges": [round(edge, 4) for edge in edges.tolist()],
             "scores": {
@@ -157,6 +168,16 @@ class Evaluator:
                 ]
                 for name, label in labels.items()
             },
+        }
+
+    def reliability(self, probs: Tensor) -> dict[str, list[tuple[int, float, float]]]:
+        """Of the given label (quality) and the most probable one (confidence), by bins."""
+        assert self.clean is not None
+        confidence, label = probs.max(dim=1)
+        quality = probs.gather(1, self.noisy.unsqueeze(1)).squeeze(1)
+        return {
+            "quality": reliability(quality, self.noisy == self.clean),
+            "confidence": reliability(confidence, label == self.clean),
         }
 
 

@@ -2,7 +2,8 @@
 
 No clean label, noise rate or validation set is asked for. Verdicts come from networks that were not
 trained on the label they judge: the method's own cross-fitted sieves or, if it has none, such
-sieves trained for the verdicts alone.
+sieves trained for the verdicts alone. With many images, where one sieve is trained for so few
+epochs that it memorises little, they are what it said of each image on average over them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +52,7 @@ class Fit:
     logits: Tensor
     """What the verdicts were read off, ln P(true = y | x, given), (N, K)."""
     crossed: Tensor
-    """What the cross-fitted sieves say, (N, K)."""
+    """What the cross-fitted sieves say, or one sieve on average over its passes, (N, K)."""
     own_logits: Tensor
     """What the returned network says, (N, K)."""
     evidence: Evidence
@@ -182,11 +183,16 @@ def fit_split(
         tolerated=getattr(sieves, "tolerated", 0.02),
         significance=getattr(sieves, "significance", 0.01),
     )
-    # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came from
-    # (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
-    relearned = evidence.contradictory and run.refined_by is not None
-    transition = surest_transition(crossed[judged], split.y.cpu()[judged], surest=surest)
-    logits = label_posterior(own_logits if relearned else crossed, split.y.cpu(), transition)
+    if run.refined_by is not None and not isinstance(sieves, CrossFittedCAL):
+        # Averages of training passes have seen the given label, and mean what they say
+        # (results/beyond/reliability); Bayes' rule would count it twice.
+        logits = crossed
+    else:
+        # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came
+        # from (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
+        relearned = evidence.contradictory and run.refined_by is not None
+        transition = surest_transition(crossed[judged], split.y.cpu()[judged], surest=surest)
+        logits = label_posterior(own_logits if relearned else crossed, split.y.cpu(), transition)
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
     if split.trusted is not None:
         verdicts = decided(verdicts, split.trusted.numpy())

@@ -111,6 +111,30 @@ def average_precision(score: Array, wrong: Array) -> float | None:
     return float((precision * hits).sum() / hits.sum())
 
 
+def reliability(stated: Array, right: Array, *, bins: int = 10) -> list[tuple[int, float, float]]:
+    """Of each bin of stated probabilities: how many, their mean, and the share that was right.
+
+    >>> reliability(torch.tensor([0.1, 0.9, 0.8]), torch.tensor([False, True, False]), bins=2)
+    [(1, 0.1, 0.0), (2, 0.85, 0.5)]
+    """
+    stated, right = as_tensor(stated).cpu().double(), as_tensor(right).cpu().double()
+    if stated.shape != right.shape or bool(((stated < 0) | (stated > 1 + 1e-6)).any()):
+        raise ValueError("expected a probability between 0 and 1 for each example")
+    place = (stated * bins).long().clamp(max=bins - 1)
+    rows = []
+    for group in (place == number for number in range(bins)):
+        if count := int(group.sum()):
+            mean, share = (round(float(each[group].mean()), 4) for each in (stated, right))
+            rows.append((count, mean, share))
+    return rows
+
+
+def calibration_error(rows: Sequence[Sequence[float]]) -> float:
+    """Σ_bins (share of the examples) · |stated − right|, of what ``reliability`` gives."""
+    total = sum(count for count, _, _ in rows)
+    return sum(count * abs(stated - right) for count, stated, right in rows) / total
+
+
 def accuracy_of(
     history: Sequence[Mapping[str, float]], *, chosen_by: str = "held-out noisy labels"
 ) -> Accuracy:

@@ -160,7 +160,8 @@ def fit_and_evaluate(
             records.write_metrics(folder, run.history)
             table = example_table(run.split.y, run.refined, run.last_ledger, evaluator.clean)
             records.write_table(folder / records.LABELS, {"idx": kept.tolist(), **table})
-            if (refinement := evaluator.refinement(run.refined)) is not None:
+            refinement = evaluator.refinement(run.refined, run.refined_by)
+            if refinement is not None:
                 records.write_json(folder / records.REFINEMENT, refinement)
             records.write_bytes(folder / records.PROBS, probs_bytes(run.predict(model)[0], kept))
             records.write_bytes(folder / records.MODEL, model_bytes(model))

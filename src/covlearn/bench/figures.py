@@ -9,6 +9,7 @@ from typing import Any
 from covlearn import records
 from covlearn.bench.summary import collect
 from covlearn.bench.table import Cell, Column, Row, Table
+from covlearn.metrics import calibration_error
 
 CURVES = {"test_accuracy": "test accuracy", "memorisation": "share of wrong labels fitted"}
 
@@ -31,7 +32,7 @@ def _of_column(table: Table, column: Column, folder: Path, out: Path) -> Iterato
         if row.same_runs_as is None
         and (run := folder / Cell(row, column, 0).path / records.RESULT).exists()
     }
-    name = column.name.replace("/", "_")
+    name = plain_name(column.name)
     shown = {row_name: (row, run.parent) for row_name, (row, run) in runs.items()}
     for key, title in CURVES.items():
         if (path := _curves(column, shown, key, title, out / f"{name}_{key}.png")) is not None:
@@ -43,9 +44,22 @@ def _of_column(table: Table, column: Column, folder: Path, out: Path) -> Iterato
             result = records.read_result(run)
             threshold = None if result is None else result.facts.get("threshold")
             where = f"{column.name}, {row.title or row.name}, trial 0"
-            yield _scores(refinement, threshold, where, out / f"{name}_{row.name}_scores.png")
+            yield _scores(
+                refinement, threshold, where, out / f"{name}_{plain_name(row.name)}_scores.png"
+            )
             if "true" in refinement["transition"]:
-                yield _transition(refinement, where, out / f"{name}_{row.name}_transition.png")
+                yield _transition(
+                    refinement, where, out / f"{name}_{plain_name(row.name)}_transition.png"
+                )
+            if "reliability" in refinement:
+                yield _reliability(
+                    refinement, where, out / f"{name}_{plain_name(row.name)}_reliability.png"
+                )
+
+
+def plain_name(text: str) -> str:
+    """A part of a file's name that needs no quotes and makes no folder."""
+    return text.replace("/", "_").replace(" ", "_").replace(",", "")
 
 
 def _curves(
@@ -99,6 +113,21 @@ def _transition(refinement: dict[str, Any], where: str, path: Path) -> Path:
         axes.set(xlabel="noisy label", ylabel="label", title=title)
     figure.colorbar(image, ax=both, shrink=0.85)
     figure.suptitle(where, fontsize=9)
+    return _saved(figure, path)
+
+
+def _reliability(refinement: dict[str, Any], where: str, path: Path) -> Path:
+    """How often what was stated with a probability was right; the size of a point is its number."""
+    figure, axes = _axes()
+    axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
+    for name, rows in refinement["reliability"].items():
+        count, stated, right = zip(*rows, strict=True)
+        sizes = [4 + 200 * number / sum(count) for number in count]
+        title = f"{name}, off by {calibration_error(rows):.3f} on average"
+        axes.plot(stated, right, linewidth=0.8)
+        axes.scatter(stated, right, s=sizes, label=title)
+    axes.set(xlabel="stated probability", ylabel="share that is right", title=where)
+    axes.legend(fontsize=8)
     return _saved(figure, path)
 
 
