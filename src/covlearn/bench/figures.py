@@ -44,17 +44,12 @@ def _of_column(table: Table, column: Column, folder: Path, out: Path) -> Iterato
             result = records.read_result(run)
             threshold = None if result is None else result.facts.get("threshold")
             where = f"{column.name}, {row.title or row.name}, trial 0"
-            yield _scores(
-                refinement, threshold, where, out / f"{name}_{plain_name(row.name)}_scores.png"
-            )
+            stem = f"{name}_{plain_name(row.name)}"
+            yield _scores(refinement, threshold, where, out / f"{stem}_scores.png")
             if "true" in refinement["transition"]:
-                yield _transition(
-                    refinement, where, out / f"{name}_{plain_name(row.name)}_transition.png"
-                )
+                yield _transition(refinement, where, out / f"{stem}_transition.png")
             if "reliability" in refinement:
-                yield _reliability(
-                    refinement, where, out / f"{name}_{plain_name(row.name)}_reliability.png"
-                )
+                yield _reliability(refinement, where, out / f"{stem}_reliability.png")
 
 
 def plain_name(text: str) -> str:
