@@ -375,3 +375,28 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -
         cli.main([command, "--help"])
     assert caught.value.code == 0
     assert f"example:\n  covlearn {command}" in capsys.readouterr().out
+
+
+def test_a_dry_run_reads_no_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(60):
+        folder = tmp_path / "source" / "abc"[number % 3]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.png").write_bytes(b"broken")
+    out = ["--out", str(tmp_path / "run"), "--features", "none", "--device", "cpu"]
+    assert cli.main(["fit", str(tmp_path / "source"), *out, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "60 examples, 3 classes, 32×32×3 images" in said
+    assert "60 of 60 images looked at cannot be read" in said
+    assert "a sample at most" in said
+    assert os.listdir(tmp_path) == ["source"]
+    assert cli.main(["fit", str(tmp_path / "source"), *out, "--dry-run", "--net", "mpl"]) == 2
+    assert "unknown net 'mpl'" in capsys.readouterr().err
+
+
+def test_the_summary_says_where_to_go_on(
+    run: Path, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(fitting(table, run)) == 0  # a finished run is read back
+    said = capsys.readouterr().out
+    for command in ("diagnose", "clean", "predict"):
+        assert f"covlearn {command} {run}" in said
