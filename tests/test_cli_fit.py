@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,7 +231,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_images_are_put_under_their_refined_class(pictures: Path, tmp_path: Path) -> None:
     arguments = ["fit", str(pictures), "--out", str(tmp_path / "run"), "--features", "none"]
-    arguments += ["--device", "cpu", "--seed", "0", "--set", "folds=2", "net.widths=[4]"]
+    arguments += ["--device", "cpu", "--seed", "1", "--set", "folds=2", "net.widths=[4]"]
     assert cli.main(arguments) == 0
     out = tmp_path / "out"
     assert cli.main(["clean", str(tmp_path / "run"), "--out", str(out), "--as", "folder"]) == 0
@@ -400,3 +401,21 @@ def test_the_summary_says_where_to_go_on(
     said = capsys.readouterr().out
     for command in ("diagnose", "clean", "predict"):
         assert f"covlearn {command} {run}" in said
+
+
+@pytest.mark.parametrize("length", [0, 200])  # its header is bad, or what comes after it
+def test_a_bad_image_is_one_sentence_and_leaves_nothing(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], length: int
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(pictures, source)
+    bad = source / "dark" / "bad.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40), dtype=np.uint8)).save(bad)
+    bad.write_bytes(bad.read_bytes()[:length])
+    arguments = ["fit", str(source), "--out", str(tmp_path / "runs" / "run"), "--features", "none"]
+    assert cli.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "dark/bad.png: it" in captured.err
+    assert list((tmp_path / "runs").glob("*")) == []

@@ -122,7 +122,8 @@ def find_columns(
     rest = [name for name in names if name != label]
     if id is None:
         found = _called(ID_NAMES, [name for name in rest if name != image])
-        if found is not None and table[found].notna().all() and table[found].is_unique:
+        # One that repeats all over names groups; one that does so here and there has errors.
+        if found is not None and table[found].nunique() * 2 > len(table):
             id = found
     if image is None:
         found = _called(IMAGE_NAMES, [name for name in rest if name != id])

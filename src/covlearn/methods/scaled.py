@@ -28,6 +28,7 @@ from covlearn.schedules import Ramp
 SHORT_EPOCHS = 30  # of the presets for small data, which are stretched
 FEWEST_EPOCHS = 20
 MOST_AT_FULL_STEP = 128  # features
+FEW_IMAGES = 10_000
 COUNTED_IN_EPOCHS = ("forget_epochs", "warm_up_epochs", "prune_from", "prune_every", "sieve_from")
 
 
@@ -53,7 +54,9 @@ def recommended(
     stretched = gentler(stretch(made, epochs / SHORT_EPOCHS, batch_size), shape)
     if isinstance(stretched, CAL):
         stretched = cross_fitted(stretched, num_examples, num_classes, epochs)
-    return Choice(stretched, *network(shape, num_classes))
+        if len(shape) == 3:
+            stretched = without_decay(stretched)
+    return Choice(stretched, *network(shape, num_classes, num_examples))
 
 
 def gentler(method: Method, shape: tuple[int, ...]) -> Method:
@@ -93,10 +96,15 @@ def schedule(num_examples: int, *, images: bool = False) -> tuple[int, int]:
     return batch_size, max(FEWEST_EPOCHS, math.ceil(fewest / steps))
 
 
-def network(shape: tuple[int, ...], num_classes: int) -> tuple[str, dict[str, Any]]:
-    """An MLP for features, a small convolutional network for images."""
+def network(
+    shape: tuple[int, ...], num_classes: int, num_examples: int
+) -> tuple[str, dict[str, Any]]:
+    """An MLP for features, a small convolutional network for images, for few of them a narrow one.
+
+    Of 2,000 images the narrow one learns no less in a third of the time (``results/pixels.json``).
+    """
     if len(shape) == 3:
-        return "cnn", {}
+        return "cnn", {"widths": [16, 32, 64]} if num_examples < FEW_IMAGES else {}
     width = 256 if num_classes <= 256 else 512
     return "mlp", {"hidden": [width, width]}
 
@@ -126,6 +134,21 @@ def cross_fitted(method: CAL, num_examples: int, num_classes: int, epochs: int) 
         plain_plan=replace(method.plan, divide_lr=False),
         relabel=True,
         average_share=1 / 6,
+    )
+
+
+def without_decay(method: CrossFittedCAL) -> CrossFittedCAL:
+    """The same with the weight decay of plain training, for networks with batch norm.
+
+    There decay holds nothing back, for the size of a layer's weights does not matter. It only makes
+    them turn faster, until an average of them fits the averaged statistics no more.
+    """
+    assert method.plain_plan is not None
+    decay = method.plain_plan.weight_decay
+    return replace(
+        method,
+        sieve_plan=replace(method.sieve_plan, weight_decay=decay),
+        plan=replace(method.plan, weight_decay=decay),
     )
 
 
