@@ -36,7 +36,7 @@ from covlearn.run import LocalRun
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 IMAGES, TESTS, CLASSES = 2_000, 5_000, 10
-NOISES = ("none", "symmetric:0.2", "ptd:0.2", "ptd:0.4")
+NOISES = ("ptd:0.2", "none", "symmetric:0.2", "ptd:0.4")
 
 
 def fashion(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -113,6 +113,8 @@ def cell(spec: str, seed: int, settings: list[str], source: Path) -> dict[str, A
         "processor_seconds": seconds,
         "accuracy": {"ours": accuracy(fit.model, test.y), "ce": accuracy(ce, test.y)},
         "evidence": fit.evidence.found,
+        "surest": fit.evidence.surest,
+        "surest_contradicted": fit.evidence.contradicted,
         "estimated_rate": fit.noise_rate,
         "sieves_right": float((fit.crossed.argmax(dim=1).numpy() == right).mean()),
         "relabelled_right": float((verdicts.suggested == right)[relabelled].mean())

@@ -216,12 +216,12 @@ def test_what_people_should_look_at_goes_to_label_studio(run: Path, tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Dark and bright images under class folders, ten of each in the other's; names that clash."""
+    """Dark and bright images in class folders, fifteen of each in the other's; names that clash."""
     root = tmp_path_factory.mktemp("pictures") / "images"
     rng = np.random.default_rng(0)
     for kind, level in (("dark", 40), ("bright", 200)):
         for number in range(60):
-            wrong = number < 10
+            wrong = number < 15
             folder = root / ({"dark": "bright", "bright": "dark"}[kind] if wrong else kind)
             folder.mkdir(parents=True, exist_ok=True)
             pixels = np.clip(rng.normal(level, 20, size=(8, 8, 3)), 0, 255).astype(np.uint8)
@@ -231,7 +231,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_images_are_put_under_their_refined_class(pictures: Path, tmp_path: Path) -> None:
     arguments = ["fit", str(pictures), "--out", str(tmp_path / "run"), "--features", "none"]
-    arguments += ["--device", "cpu", "--seed", "1", "--set", "folds=2", "net.widths=[4]"]
+    arguments += ["--device", "cpu", "--seed", "0", "--set", "folds=2", "net.widths=[4]"]
     assert cli.main(arguments) == 0
     out = tmp_path / "out"
     assert cli.main(["clean", str(tmp_path / "run"), "--out", str(out), "--as", "folder"]) == 0
@@ -243,8 +243,8 @@ def test_images_are_put_under_their_refined_class(pictures: Path, tmp_path: Path
         (np.asarray(Image.open(file)).mean() > 120) == (file.parent.name == "bright")
         for file in files
     ]
-    # 20 of 120 came under the wrong class; a network this small may miss a few of them.
-    assert np.mean(right) > 0.88 > 100 / 120
+    # 30 of 120 came under the wrong class; a network this small may miss a few of them.
+    assert np.mean(right) > 0.88 > 90 / 120
     assert len(list(pictures.rglob("*.png"))) == 120  # the source stays as it was
     preds = tmp_path / "preds.csv"
     assert cli.main(["predict", str(tmp_path / "run"), str(pictures), "--out", str(preds)]) == 0
