@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from covlearn.inputs import Examples
 
 CACHE = ".covlearn-cache"
+TRAINED = {
+    "sieve_plan": "sieves, which judge the labels",
+    "plan": "network, which predicts",
+    "plain_plan": "the same where no label looks wrong",
+}
 EXAMPLE = """\
 example:
   covlearn fit flowers/ --out runs/flowers            a folder with one folder of images a class
@@ -172,7 +177,7 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
         f"method {args.method} ({args.preset}), network {setup.choice.net} on "
         f"{setup.machine.device}",
         *(
-            f"  {name}: {plan.epochs} epochs in batches of {plan.batch_size}"
+            f"  {TRAINED.get(name, name)}: {plan.epochs} epochs in batches of {plan.batch_size}"
             + (
                 f", {method.folds} times"
                 if name == "sieve_plan" and hasattr(method, "folds")
