@@ -216,12 +216,12 @@ def test_what_people_should_look_at_goes_to_label_studio(run: Path, tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Dark and bright images in class folders, fifteen of each in the other's; names that clash."""
+    """Dark and bright images in class folders, twenty of each in the other's; names that clash."""
     root = tmp_path_factory.mktemp("pictures") / "images"
     rng = np.random.default_rng(0)
     for kind, level in (("dark", 40), ("bright", 200)):
         for number in range(60):
-            wrong = number < 15
+            wrong = number < 20
             folder = root / ({"dark": "bright", "bright": "dark"}[kind] if wrong else kind)
             folder.mkdir(parents=True, exist_ok=True)
             pixels = np.clip(rng.normal(level, 20, size=(8, 8, 3)), 0, 255).astype(np.uint8)
@@ -243,8 +243,8 @@ def test_images_are_put_under_their_refined_class(pictures: Path, tmp_path: Path
         (np.asarray(Image.open(file)).mean() > 120) == (file.parent.name == "bright")
         for file in files
     ]
-    # 30 of 120 came under the wrong class; a network this small may miss a few of them.
-    assert np.mean(right) > 0.88 > 90 / 120
+    # 40 of 120 came under the wrong class; a network this small may miss a few of them.
+    assert np.mean(right) > 0.88 > 80 / 120
     assert len(list(pictures.rglob("*.png"))) == 120  # the source stays as it was
     preds = tmp_path / "preds.csv"
     assert cli.main(["predict", str(tmp_path / "run"), str(pictures), "--out", str(preds)]) == 0
