@@ -122,8 +122,9 @@ def main() -> None:
     cells = json.loads(options.out.read_text())["cells"] if options.out.exists() else []
     done = {(made["examples"], made["classes"], made["rate"], made["seed"]) for made in cells}
     for task in track([task for task in tasks if task not in done], description="cells"):
-        cells.append({**cell(*task, device), "commit": commit()})
-        content = {"environment": environment(Machine(device=device)), "cells": cells}
+        where = environment(Machine(device=device))
+        cells.append({**cell(*task, device), "gpu": where["gpu"], "commit": commit()})
+        content = {"environment": where, "cells": cells}
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(content, indent=1) + "\n")
 

@@ -83,3 +83,14 @@ def test_verdicts_come_from_averaged_predictions_and_images_move() -> None:
     assert fit.evidence.found
     assert int((flagged & wrong).sum()) > 0.8 * int(wrong.sum())
     assert int((flagged & ~wrong).sum()) < 0.05 * int((~wrong).sum())
+
+
+def test_few_images_are_learned_with_the_recommended_settings() -> None:
+    """With the weight decay that features get, the average of a batch-normed net was at chance."""
+    split, clean = images(300), torch.arange(300) % 3
+    setup = set_up("cal", split=split, settings=["folds=2", "net.widths=[8,16]"], device="cpu")
+    fit = fit_split(split, setup, seed=0)
+    assert float((fit.own_logits.argmax(dim=1) == clean).float().mean()) > 0.9
+    flagged, wrong = torch.from_numpy(fit.verdicts.decision != "keep"), split.y != clean
+    assert int((flagged & wrong).sum()) > 0.7 * int(wrong.sum())
+    assert int((flagged & ~wrong).sum()) < 0.02 * len(clean)

@@ -130,14 +130,7 @@ def fit_examples(
     setup = set_up(
         method, split=prepared.split, preset=preset, net=net, settings=settings, device=device
     )
-    shape = input_shape(prepared.split)
-    build_net(  # what is wrong with a net is said before there is a folder
-        setup.choice.net,
-        num_classes=prepared.split.num_classes,
-        input_shape=shape,
-        seed=0,
-        options=setup.choice.net_options,
-    )
+    check_net(prepared.split, setup)
     config = configuration(prepared, setup, source=source, seed=seed, preset=preset)
     finished = start_as(FitResult, folder, config, resume=resume)
     if finished is not None:
@@ -325,6 +318,17 @@ def load(folder: str | os.PathLike[str]) -> Fitted:
     )
 
 
+def check_net(split: Split, setup: Setup) -> None:
+    """Builds the network once: what is wrong with it is said before there is a folder."""
+    build_net(
+        setup.choice.net,
+        num_classes=split.num_classes,
+        input_shape=input_shape(split),
+        seed=0,
+        options=setup.choice.net_options,
+    )
+
+
 def check_place(folder: Path) -> None:
     """Refuses a folder that cannot become a run, before the data is read for it."""
     records.check_place(folder)
@@ -343,4 +347,4 @@ def _write_parquet(path: Path, table: pd.DataFrame) -> None:
     records.write_bytes(path, content.getvalue())
 
 
-__all__ = ["FitResult", "Fitted", "check_place", "fit_examples", "load"]
+__all__ = ["FitResult", "Fitted", "check_net", "check_place", "fit_examples", "load"]

@@ -93,7 +93,7 @@ def set_up(
     device = resolve_device(device)
     shape, num_classes = tuple(split.x.shape[1:]), split.num_classes
     scratch = preset == "recommended" and worth_training(len(split), shape, device)
-    choice = Choice(make_method(method), *network(shape, num_classes))
+    choice = Choice(make_method(method), *network(shape, num_classes, len(split)))
     if preset not in presets.PRESETS:
         raise ValueError(
             f"preset must be one of {', '.join(presets.PRESETS)}, got {preset!r}"

@@ -54,9 +54,12 @@ def test_which_column_is_the_label(tmp_path: Path) -> None:
 
 
 def test_an_id_column_must_be_one(tmp_path: Path) -> None:
-    path = text(tmp_path / "x.csv", "id,size,label", "1,1,a", "1,2,b", "3,4,a", "4,8,b")
-    examples = read_examples(path)  # not all different: no id, unless one says so
+    groups = text(tmp_path / "g.csv", "id,size,label", "1,1,a", "1,2,b", "3,4,a", "3,8,b")
+    examples = read_examples(groups)  # each comes twice: no id
     assert examples.ids == ["0", "1", "2", "3"]
+    path = text(tmp_path / "x.csv", "id,size,label", "1,1,a", "1,2,b", "3,4,a", "4,8,b")
+    with pytest.raises(ValueError, match=r"1 \(row 1\): its id is that of row 0 too"):
+        read_examples(path)
     with pytest.raises(
         ValueError, match=r"1 \(row 1\): its id is that of row 0 too.*labels differ"
     ):

@@ -1,6 +1,7 @@
 """CAL with cross-fitted sieves: who sees which label, when labels are left alone, and scaling."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -210,6 +211,18 @@ def test_steps_shrink_with_many_features(name: str) -> None:
 
 
 def test_the_network_fits_the_data() -> None:
-    assert network((64,), 10) == ("mlp", {"hidden": [256, 256]})
-    assert network((64,), 1000) == ("mlp", {"hidden": [512, 512]})
-    assert network((32, 32, 3), 10) == ("cnn", {})
+    assert network((64,), 10, 500) == ("mlp", {"hidden": [256, 256]})
+    assert network((64,), 1000, 500) == ("mlp", {"hidden": [512, 512]})
+    assert network((32, 32, 3), 10, 20_000) == ("cnn", {})
+    assert network((32, 32, 3), 10, 2_000) == ("cnn", {"widths": [16, 32, 64]})
+
+
+def test_images_are_neither_held_back_by_weight_decay_nor_judged_as_features() -> None:
+    options: Any = {"num_examples": 2_000, "num_classes": 10}
+    features = recommended("cal", shape=(64,), **options).method
+    images = recommended("cal", shape=(32, 32, 3), **options).method
+    assert isinstance(features, CrossFittedCAL)
+    assert isinstance(images, CrossFittedCAL)
+    assert features.plan.weight_decay > 0.01
+    assert images.plan.weight_decay == images.sieve_plan.weight_decay == 5e-4
+    assert (features.tolerated, images.tolerated) == (0.02, 0.05)  # they err where they are sure

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from covlearn.inputs import Examples
 
 CACHE = ".covlearn-cache"
+TRAINED = {
+    "sieve_plan": "sieves, which judge the labels",
+    "plan": "network, which predicts",
+    "plain_plan": "the same where no label looks wrong",
+}
 EXAMPLE = """\
 example:
   covlearn fit flowers/ --out runs/flowers            a folder with one folder of images a class
@@ -57,7 +62,7 @@ def add_parser(commands: Any) -> None:
     add("--set", nargs="+", action="extend", default=[], metavar="PATH=VALUE", help="see below")
     add("--seed", type=int, default=0, help="of weights, folds and order (default: 0)")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
-    add("--dry-run", action="store_true", help="read the data, say what would run, and stop")
+    add("--dry-run", action="store_true", help="look at the data, say what would run, and stop")
     add("--resume", action="store_true", help="continue the unfinished run in the folder")
     add("--json", action="store_true", help="print the result as one JSON object")
 
@@ -94,10 +99,10 @@ def fit(args: argparse.Namespace) -> int:
         "features": args.features,
         "on_bad": args.on_bad,
     }
-    cache = None if args.dry_run else args.out.absolute().parent / CACHE
+    reading = {"look": True} if args.dry_run else {"cache": args.out.absolute().parent / CACHE}
     with process_group(args.device) as device:
         # What the first process has read into the cache need not be read again.
-        examples = distributed.in_turns(lambda: read(args, cache=cache))
+        examples = distributed.in_turns(lambda: read(args, **reading))
         if decided is not None:
             examples = with_trusted(examples, decided, args.trusted)
         if args.dry_run:
@@ -144,22 +149,27 @@ def read(args: argparse.Namespace, **options: Any) -> "Examples":
 
 def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
     """What would be done, without doing it."""
+    from covlearn.data import Split  # noqa: PLC0415
+    from covlearn.data.sources import still  # noqa: PLC0415
     from covlearn.engine import Plan  # noqa: PLC0415
-    from covlearn.fitted import Prepared  # noqa: PLC0415
+    from covlearn.fitted import check_net  # noqa: PLC0415
     from covlearn.fitting import set_up  # noqa: PLC0415
 
-    prepared = Prepared.of(examples)
+    assert examples.y is not None
+    augmentation = still(examples.x[:1].numpy())
+    split = Split(examples.x, examples.y, len(examples.classes), augmentation)
     setup = set_up(
         args.method,
-        split=prepared.split,
+        split=split,
         preset=args.preset,
         net=args.net,
         settings=args.set,
         device=args.device,
     )
+    check_net(split, setup)
     method = setup.choice.method
     plans = {name: value for name, value in vars(method).items() if isinstance(value, Plan)}
-    kind = "images" if prepared.augmentation is not None else "features"
+    kind = "images" if augmentation is not None else "features"
     shape = "×".join(map(str, examples.x.shape[1:]))
     lines = [
         f"{len(examples):,} examples, {len(examples.classes):,} classes, {shape} {kind}",
@@ -167,7 +177,7 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
         f"method {args.method} ({args.preset}), network {setup.choice.net} on "
         f"{setup.machine.device}",
         *(
-            f"  {name}: {plan.epochs} epochs in batches of {plan.batch_size}"
+            f"  {TRAINED.get(name, name)}: {plan.epochs} epochs in batches of {plan.batch_size}"
             + (
                 f", {method.folds} times"
                 if name == "sieve_plan" and hasattr(method, "folds")
@@ -175,6 +185,8 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
             )
             for name, plan in plans.items()
         ),
+        *(f"note: {note}" for note in examples.notes),
+        "labels were read, and of the inputs a sample at most: bad ones show when all are read",
         f"nothing was trained or written; without --dry-run the run would be in {args.out}",
     ]
     return "\n".join(lines)
@@ -190,7 +202,10 @@ def summary(result: "FitResult", folder: Path) -> str:
     lines += [
         f"Look and decide: {folder / 'report.html'}",
         f"Every label with its reason: {folder / 'labels.csv'}",
-        f"Next: covlearn clean {folder} --out DIR --as csv, or covlearn predict {folder} SOURCE",
+        "Next:",
+        f"  covlearn diagnose {folder}                     what kind of noise it is",
+        f"  covlearn clean {folder} --out DIR --as csv     the data with its labels repaired",
+        f"  covlearn predict {folder} SOURCE --out FILE    classes of new examples",
     ]
     return "\n".join(lines)
 

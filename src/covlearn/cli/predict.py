@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
     add_columns(parser)
     add("--probabilities", action="store_true", help="add a column for each class")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
-    add("--dry-run", action="store_true", help="read the data, say what would be done, and stop")
+    add("--dry-run", action="store_true", help="look at the data, say what would be done, and stop")
 
 
 def predict(args: argparse.Namespace) -> int:
@@ -46,7 +46,7 @@ def predict(args: argparse.Namespace) -> int:
     fitted = load(args.run)
     if args.out.is_dir():
         raise ValueError(f"{args.out} must be a file, but it is a folder; name a file in it")
-    examples = read(args, recipe=fitted.recipe)
+    examples = read(args, recipe=fitted.recipe, look=args.dry_run)
     left_out = skipped_lines([{"id": item.id, "reason": item.reason} for item in examples.skipped])
     if args.dry_run:
         print(
@@ -54,6 +54,7 @@ def predict(args: argparse.Namespace) -> int:
                 [
                     f"{len(examples):,} examples, {len(fitted.classes):,} classes, on {device}",
                     *left_out,
+                    *(f"note: {note}" for note in examples.notes),
                     f"nothing was written; without --dry-run it would be in {args.out}",
                 ]
             )

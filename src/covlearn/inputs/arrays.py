@@ -6,6 +6,7 @@ under y, labels or targets (``label=`` names another). Beside ``x.npy`` lies ``y
 is unpickled. Features are flattened to (N, D) and each column is brought to mean 0 and deviation 1.
 """
 
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -28,8 +29,11 @@ NPY_MAGIC = b"\x93NUMPY"
 BLOCK = 4096  # rows that are looked at together
 
 
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a file by name; nothing in it is executed."""
+def read_npz(path: Path, *, look: bool = False) -> dict[str, NDArray[Any]]:
+    """The arrays of a file by name; nothing in it is executed.
+
+    With ``look`` arrays of several columns are not read: zeros of their shape stand for them.
+    """
     try:
         # Opened here: of a damaged archive NumPy would leave the file open.
         with path.open("rb") as raw:
@@ -37,12 +41,32 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
                 raise ValueError("it holds one bare array; name it .npy")
             raw.seek(0)
             with np.load(raw, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+                arrays = {}
+                for name in file.files:
+                    stand_in = _stand_in(file, name) if look else None
+                    arrays[name] = file[name] if stand_in is None else stand_in
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise ValueError(f"{path} cannot be read as an .npz file: {_reason(error)}") from error
     if not arrays:
         raise ValueError(f"{path} is an archive of nothing; arrays x and y were expected")
     return arrays
+
+
+def _stand_in(file: Any, name: str) -> NDArray[Any] | None:
+    """Zeros, which take no memory, for an array of several columns, by its header alone."""
+    member = name if name in file.zip.namelist() else f"{name}.npy"
+    headers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    with file.zip.open(member) as raw:
+        header = headers.get(np.lib.format.read_magic(raw))
+        if header is None:
+            return None
+        shape, _, dtype = header(raw)
+    if dtype.hasobject or math.prod(shape[1:]) < 2:
+        return None
+    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def read_npy(path: Path) -> NDArray[Any]:
@@ -106,10 +130,10 @@ def as_images(x: NDArray[Any]) -> NDArray[np.uint8] | None:
     return x
 
 
-def read_features(
-    x: NDArray[Any], ids: Sequence[str], reading: Reading, recipe: Mapping[str, Any] | None
-) -> tuple[Tensor, NDArray[np.bool_], dict[str, Any]]:
-    """Standardised float32 rows (N, D), which of them are good, and the recipe."""
+def check_features(
+    x: NDArray[Any], reading: Reading, recipe: Mapping[str, Any] | None
+) -> NDArray[Any]:
+    """The inputs as (N, D), if they are numbers of a shape that can be used."""
     if x.dtype.kind not in "biuf":
         what = "Python objects" if x.dtype.kind == "O" else str(x.dtype)
         raise ValueError(f"the inputs of {reading.where} must be numbers, got {what}")
@@ -126,6 +150,14 @@ def read_features(
             f"{reading.where} must have {recipe['dim']:,} features an example, as training had, "
             f"got {x.shape[1]:,}"
         )
+    return x
+
+
+def read_features(
+    x: NDArray[Any], ids: Sequence[str], reading: Reading, recipe: Mapping[str, Any] | None
+) -> tuple[Tensor, NDArray[np.bool_], dict[str, Any]]:
+    """Standardised float32 rows (N, D), which of them are good, and the recipe."""
+    x = check_features(x, reading, recipe)
     good = np.concatenate(
         [np.isfinite(x[start : start + BLOCK]).all(axis=1) for start in range(0, len(x), BLOCK)]
     )

@@ -6,6 +6,7 @@ examples were bad. Until all is done rows are appended to
 there. One process at a time works on a name.
 """
 
+import contextlib
 import io
 import json
 import os
@@ -129,6 +130,10 @@ class Appending:
         trace: TracebackType | None,
     ) -> None:
         self.stream.close()
+        if kind is not None and self.done == 0:  # nothing that a later process could go on from
+            self.file.part.unlink()
+            with contextlib.suppress(OSError):  # others' rows may lie there
+                self.file.part.parent.rmdir()
 
     def append(self, rows: NDArray[Any], *, done: int, bad: Sequence[tuple[int, str]]) -> None:
         """Rows more; from here a later process would go on with example ``done``."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covlearn.inputs import cache as files
-from covlearn.inputs.examples import FORMAT, Reading, Skipped
+from covlearn.inputs.examples import FORMAT, Reading, Skipped, some
 from covlearn.inputs.extractors import Extractor, default_extractor, make_extractor
 from covlearn.inputs.images import CHANNELS, BadImage, ImageLike, check_image, load_image
 from covlearn.nets.choice import worth_training
@@ -75,7 +75,7 @@ def read_pictures(
 ) -> Read:
     """All images in the form that ``features`` or, where there is one, the recipe asks for."""
     extractor, size = _how(pictures, reading, features, recipe)
-    shape = (size, size, CHANNELS) if extractor is None else (extractor.dim,)
+    shape = _shape(extractor, size)
     dtype: type[np.generic] = np.uint8 if extractor is None else np.float32
     made = {
         "format": FORMAT,
@@ -99,6 +99,33 @@ def read_pictures(
     if extractor is None:
         made |= _channels(found.levels) if recipe is None else {}
     return Read(torch.from_numpy(found.rows), kept, made)
+
+
+def look_at_pictures(
+    pictures: Pictures, reading: Reading, *, features: str, recipe: dict[str, Any] | None
+) -> tuple[tuple[int, ...], torch.dtype]:
+    """Shape and type of the rows that images would become; a sample's headers are looked at."""
+    extractor, size = _how(pictures, reading, features, recipe)
+    sample, bad = _sample(len(pictures.ids)), []
+    for position in sample:
+        try:
+            check_image(pictures.load(position))
+        except BadImage as error:
+            bad.append(f"{pictures.ids[position]} ({error})")
+    if bad:
+        reading.note(
+            f"{len(bad):,} of {len(sample):,} images looked at cannot be read: {some(bad)}"
+        )
+    return _shape(extractor, size), torch.uint8 if extractor is None else torch.float32
+
+
+def _shape(extractor: Extractor | None, size: int) -> tuple[int, ...]:
+    return (size, size, CHANNELS) if extractor is None else (extractor.dim,)
+
+
+def _sample(count: int) -> range:
+    """Positions, evenly spread, of the images whose size is looked at."""
+    return range(0, count, max(1, -(-count // SAMPLED)))
 
 
 def _how(
@@ -148,9 +175,8 @@ def _how(
 
 def _common_size(pictures: Pictures) -> int:
     """The size of :data:`SIZES` that is nearest, as a ratio, to the median of the short sides."""
-    step = max(1, len(pictures.ids) // SAMPLED)
     sides = []
-    for position in range(0, len(pictures.ids), step):
+    for position in _sample(len(pictures.ids)):
         try:
             sides.append(min(check_image(pictures.load(position))))
         except BadImage:

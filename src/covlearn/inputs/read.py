@@ -29,6 +29,7 @@ def read_examples(
     recipe: dict[str, Any] | None = None,
     cache: str | PathLike[str] | None = None,
     progress: Progress | None = None,
+    look: bool = False,
 ) -> Examples:
     """Examples, with labels and a recipe for more of the kind.
 
@@ -43,6 +44,9 @@ def read_examples(
     With the ``recipe`` of other examples inputs are made as they were there, and labels may be
     missing.
 
+    With ``look`` ids and labels are read and inputs are not: ``x`` is zeros of the shape that
+    headers, a sample of the images and the first rows of a table tell, and the recipe lacks them.
+
     >>> rows = pd.DataFrame({"size": [1, 2, 3, 4], "label": ["a", "b", "a", "b"]})
     >>> examples = read_examples(rows)
     >>> examples.classes, examples.y.tolist(), examples.x.shape
@@ -52,7 +56,8 @@ def read_examples(
         raise ValueError(f"on_bad must be refuse or skip, got {on_bad!r}")
     if recipe is not None:
         _check_recipe(recipe)
-    wanted = Wanted(label, id, image, features, recipe, None if cache is None else Path(cache))
+    place = None if cache is None else Path(cache)
+    wanted = Wanted(label, id, image, features, recipe, place, look)
     reading = Reading(_name(source), on_bad, progress)
     return _examples(_rows(source, wanted, reading), wanted, reading)
 

@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -18,8 +18,9 @@ from covlearn.inputs.examples import Reading, some
 from covlearn.inputs.folders import list_folder
 from covlearn.inputs.images import is_image_name
 from covlearn.inputs.manifests import image_paths
-from covlearn.inputs.pictures import Pictures, files_as_pictures, read_pictures
+from covlearn.inputs.pictures import Pictures, files_as_pictures, look_at_pictures, read_pictures
 
+LOOKED_AT = 1000  # rows of a table that is only looked at
 KINDS = (
     "a folder of class folders of images, a .csv or .parquet file, an .npz or .npy file, a saved "
     "Hugging Face dataset"
@@ -36,6 +37,8 @@ class Wanted:
     features: str
     recipe: dict[str, Any] | None
     cache: Path | None
+    look: bool = False
+    """Whether inputs are only looked at, for their shape."""
 
     @property
     def training(self) -> bool:
@@ -63,6 +66,11 @@ class Inputs:
     x: Tensor
     kept: NDArray[np.int64]
     recipe: dict[str, Any]
+
+    @classmethod
+    def of_shape(cls, shape: Sequence[int], dtype: torch.dtype, count: int) -> Self:
+        """Zeros, which take no memory, for inputs that were only looked at."""
+        return cls(torch.zeros((), dtype=dtype).expand(count, *shape), np.arange(count), {})
 
 
 @dataclass(frozen=True)
@@ -104,11 +112,12 @@ def from_path(path: Path, wanted: Wanted, reading: Reading) -> Rows:
             *(known.get(k) for k in ("label", "id", "image")),
         ]
         reading.show(0, 0, f"reading {path.name}")
-        table = table_files.read_table(path, verbatim=named, text=text)
+        head = LOOKED_AT if wanted.look else None
+        table = table_files.read_table(path, verbatim=named, text=text, head=head)
         return from_table(table, wanted, reading, folder=path.parent)
     if suffix == ".npz":
         reading.show(0, 0, f"reading {path.name}")
-        return from_mapping(arrays.read_npz(path), wanted, reading)
+        return from_mapping(arrays.read_npz(path, look=wanted.look), wanted, reading)
     if suffix == ".npy":
         return _from_npy(path, wanted, reading)
     if is_image_name(path.name) and not wanted.training:
@@ -153,6 +162,11 @@ def from_pictures(
     wanted.check_kind("images", reading.where)
 
     def read(keep: NDArray[np.int64]) -> Inputs:
+        if wanted.look:
+            shape, dtype = look_at_pictures(
+                make(keep), reading, features=wanted.features, recipe=wanted.recipe
+            )
+            return Inputs.of_shape(shape, dtype, len(keep))
         found = read_pictures(
             make(keep), reading, features=wanted.features, recipe=wanted.recipe, cache=wanted.cache
         )
@@ -215,11 +229,14 @@ def _from_columns(
     wanted.check_kind("table", reading.where)
 
     def read(keep: NDArray[np.int64]) -> Inputs:
-        part = table.iloc[keep]
+        looked = keep[keep < LOOKED_AT] if wanted.look else keep
+        part = table.iloc[looked]
         names = [name for name in table.columns if name not in named]
-        given = None if labels is None else [str(labels[row]).strip() for row in keep]
+        given = None if labels is None else [str(labels[row]).strip() for row in looked]
         recipe = wanted.recipe or tables.make_recipe(part, names, reading, labels=given)
-        x, good = tables.apply_recipe(part, recipe, [ids[row] for row in keep], reading)
+        x, good = tables.apply_recipe(part, recipe, [ids[row] for row in looked], reading)
+        if wanted.look:
+            return Inputs.of_shape(x.shape[1:], torch.float32, len(keep))
         return Inputs(torch.from_numpy(x[good]), np.flatnonzero(good), dict(recipe))
 
     return Rows(ids, labels, read, **more)
@@ -289,6 +306,9 @@ def from_arrays(
     wanted.check_kind("features", reading.where)
 
     def read(keep: NDArray[np.int64]) -> Inputs:
+        if wanted.look:
+            shape = arrays.check_features(inputs, reading, wanted.recipe).shape[1:]
+            return Inputs.of_shape(shape, torch.float32, len(keep))
         part = inputs if len(keep) == len(inputs) else inputs[keep]
         made, good, recipe = arrays.read_features(
             part, [names[row] for row in keep], reading, wanted.recipe

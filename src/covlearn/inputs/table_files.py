@@ -10,7 +10,7 @@ import codecs
 import csv
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,19 +49,26 @@ class Columns:
         return [name for name in (self.label, self.id, self.image) if name is not None]
 
 
-def read_table(path: Path, *, verbatim: Sequence[str | None], text: Sequence[str] = ()) -> Any:
+def read_table(
+    path: Path,
+    *,
+    verbatim: Sequence[str | None],
+    text: Sequence[str] = (),
+    head: int | None = None,
+) -> Any:
     """A file as a DataFrame whose column names are text.
 
     Of a CSV file the columns ``verbatim`` are kept as they are written, as are those with the usual
-    names of labels, ids and paths. The columns ``text`` are not turned into numbers.
+    names of labels, ids and paths. The columns ``text`` are not turned into numbers. With ``head``
+    all columns but the former are read for so many rows only, and are missing below.
     """
     try:
         if path.stat().st_size == 0:
             raise ValueError(f"{path} is empty; a line of column names and rows were expected")
         if path.suffix.lower() in PARQUET_SUFFIXES:
-            table = _read_parquet(path)
+            table = _read_parquet(path, verbatim, head)
         else:
-            table = _read_csv(path, verbatim, text)
+            table = _read_csv(path, verbatim, text, head)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     return checked_table(table, str(path))
@@ -115,7 +122,8 @@ def find_columns(
     rest = [name for name in names if name != label]
     if id is None:
         found = _called(ID_NAMES, [name for name in rest if name != image])
-        if found is not None and table[found].notna().all() and table[found].is_unique:
+        # One that repeats all over names groups; one that does so here and there has errors.
+        if found is not None and table[found].nunique() * 2 > len(table):
             id = found
     if image is None:
         found = _called(IMAGE_NAMES, [name for name in rest if name != id])
@@ -135,7 +143,23 @@ def _holds_paths(column: Any) -> bool:
     return bool(cells) and sum(map(is_image_name, cells)) * 2 > len(cells)
 
 
-def _read_csv(path: Path, verbatim: Sequence[str | None], text: Sequence[str]) -> Any:
+def _with_meaning(names: Sequence[str], verbatim: Sequence[str | None]) -> list[str]:
+    """The names that are labels, ids or paths, as they were given or as they usually are."""
+    usual = (*LABEL_NAMES, *ID_NAMES, *IMAGE_NAMES)
+    return [name for name in names if name.strip() in verbatim or name.strip().lower() in usual]
+
+
+def _joined(names: Sequence[str], kept: Sequence[str], head: int, read: Callable[..., Any]) -> Any:
+    """All rows of the columns ``kept``, and of the others as many as ``head`` says."""
+    whole = kept or names[:1]  # one column tells how many rows there are
+    others = [name for name in names if name not in whole]
+    table = read(whole, None)
+    return table.join(read(others, head))[list(names)] if others else table
+
+
+def _read_csv(
+    path: Path, verbatim: Sequence[str | None], text: Sequence[str], head: int | None
+) -> Any:
     with path.open("rb") as raw:
         start = raw.read(65536)
     encoding = next((name for mark, name in MARKS.items() if start.startswith(mark)), "utf-8")
@@ -143,15 +167,9 @@ def _read_csv(path: Path, verbatim: Sequence[str | None], text: Sequence[str]) -
         raise ValueError(f"{path} is no text; a CSV file in UTF-8 was expected")
     try:
         delimiter, names = _head(path, encoding)
-        kept = {
-            name
-            for name in names
-            if name.strip() in verbatim
-            or name.strip().lower() in (*LABEL_NAMES, *ID_NAMES, *IMAGE_NAMES)
-        }
-        with warnings.catch_warnings():
-            # Lines with more cells than names would lose some.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
+        kept = _with_meaning(names, verbatim)
+
+        def read(columns: Sequence[str] | None, rows: int | None) -> Any:
             return pd.read_csv(
                 path,
                 sep=delimiter,
@@ -162,7 +180,14 @@ def _read_csv(path: Path, verbatim: Sequence[str | None], text: Sequence[str]) -
                 index_col=False,
                 low_memory=False,
                 skipinitialspace=True,
+                usecols=columns,
+                nrows=rows,
             )
+
+        with warnings.catch_warnings():
+            # Lines with more cells than names would lose some.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return read(None, None) if head is None else _joined(names, kept, head, read)
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} must be text in UTF-8, but byte {error.start:,} is not ({error.reason}); save "
@@ -190,11 +215,21 @@ def _head(path: Path, encoding: str) -> tuple[str, list[str]]:
         return delimiter, next(row for row in rows if row)
 
 
-def _read_parquet(path: Path) -> Any:
-    from pyarrow import ArrowException  # noqa: PLC0415  slow to import, and only here
+def _read_parquet(path: Path, verbatim: Sequence[str | None], head: int | None) -> Any:
+    from pyarrow import ArrowException, parquet  # noqa: PLC0415  slow to import, and only here
+
+    def read(columns: Sequence[str], rows: int | None) -> Any:
+        if rows is None:
+            return parquet.read_table(path, columns=columns).to_pandas(ignore_metadata=True)
+        with parquet.ParquetFile(path) as file:
+            first = next(file.iter_batches(rows, columns=columns), None)
+            return pd.DataFrame() if first is None else first.to_pandas(ignore_metadata=True)
 
     try:
-        return pd.read_parquet(path, engine="pyarrow")
+        if head is None:
+            return pd.read_parquet(path, engine="pyarrow")
+        names = parquet.read_schema(path).names
+        return _joined(names, _with_meaning(names, verbatim), head, read)
     except (ArrowException, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{path} cannot be read as a Parquet file: {reason}") from error
