@@ -6,7 +6,11 @@ from typing import Any
 __version__ = "0.1.0.dev0"
 
 # Imported when they are asked for: ``import covlearn`` itself imports nothing.
-LATER = {"load": "covlearn.fitted", "read_runs": "covlearn.records_frame"}
+LATER = {
+    "NoisyLabelClassifier": "covlearn.estimator",
+    "load": "covlearn.fitted",
+    "read_runs": "covlearn.records_frame",
+}
 
 
 def __getattr__(name: str) -> Any:

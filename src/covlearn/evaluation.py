@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from covlearn import distributed, records
+from covlearn.calibration import label_posterior, surest_transition
 from covlearn.committee import Committee
 from covlearn.config import plain
 from covlearn.data import ImageFiles, Loaded, Resident, Split, batches_of
@@ -152,6 +153,10 @@ class Evaluator:
         stated = {}
         if said is not None and self.clean is not None:
             stated["reliability"] = self.reliability(said.float().softmax(dim=1))
+            # Had it not seen the labels, Bayes' rule would bring them in (covlearn.calibration).
+            transition = surest_transition(said, self.noisy, surest=0.5)
+            with_label = label_posterior(said, self.noisy, transition).exp().float()
+            stated["reliability_with_label"] = self.reliability(with_label)
         return stated | {
             "reason": reason,
             "score_edges": [round(edge, 4) for edge in edges.tolist()],
