@@ -81,3 +81,34 @@ def test_importing_the_package_imports_no_torch() -> None:
 def test_references_are_independent_of_the_package() -> None:
     for path in (Path(__file__).parent / "reference").glob("*.py"):
         assert "covlearn" not in path.read_text(encoding="utf-8"), path.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_file_is_longer_than_one_reads_in_a_sitting(path: Path) -> None:
+    length = len(path.read_text(encoding="utf-8").splitlines())
+    assert length <= 400, f"{path.name} has {length} lines; make it two"
+
+
+def undocumented(path: Path) -> list[str]:
+    """Public classes, functions and methods of a file that have no docstring."""
+    found: list[str] = []
+    waiting: list[tuple[str, ast.AST]] = [("", ast.parse(path.read_text(encoding="utf-8")))]
+    while waiting:
+        prefix, node = waiting.pop()
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            overload = any("overload" in ast.unparse(each) for each in child.decorator_list)
+            if child.name.startswith("_") or overload:
+                continue
+            if ast.get_docstring(child) is None:
+                found.append(prefix + child.name)
+            if isinstance(child, ast.ClassDef):
+                waiting.append((f"{child.name}.", child))
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_every_public_name_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), "the module itself"
+    assert undocumented(path) == []

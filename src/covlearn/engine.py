@@ -24,7 +24,7 @@ from covlearn.data import Batch, Batches, Resident, counter
 from covlearn.flat import Working, use_working_copy
 from covlearn.ledger import Ledger
 from covlearn.memory import Memory
-from covlearn.objective import Objective, Outputs, Record, forward, reduced
+from covlearn.objective import Objective, Outputs, Record, forward, mean_loss, reduced
 from covlearn.plan import Machine, Plan
 from covlearn.schedules import Steps
 
@@ -353,18 +353,6 @@ def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
     if together_with_others:
         step.ledger.merge(last_step, learned)
     return mean_loss(distributed.sum_of(torch.stack(losses)), epoch)
-
-
-def mean_loss(losses: Tensor, epoch: int) -> float:
-    """The mean of an epoch's losses, which must be finite."""
-    values = losses.double().cpu()
-    if not bool(values.isfinite().all()):
-        first = int((~values.isfinite()).nonzero()[0])
-        raise ValueError(
-            f"epoch {epoch}, step {first}: the loss must be finite, got {float(values[first])}; "
-            "lower the learning rate or β; the last checkpoint is from before this epoch"
-        )
-    return float(values.mean())
 
 
 def _finite(model: nn.Module) -> bool:

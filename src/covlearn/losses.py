@@ -45,7 +45,8 @@ def cross_entropy(logits: Tensor, y: Tensor, *, eps: float = 1e-8) -> Tensor:
 def generalized_cross_entropy(logits: Tensor, y: Tensor, *, q: float = 0.7) -> Tensor:
     """L_q = (1 − p_y^q) / q (Zhang & Sabuncu 2018): cross-entropy for q → 0, half the MAE at 1."""
     logits, y = _check_pair(logits, y)
-    _check_q(q)
+    if not 0 < q <= 1:
+        raise ValueError(f"q must lie in (0, 1], got {q}; for q → 0 use cross_entropy")
     # Through ln p rather than p: the derivative of p^q is infinite where p underflows to zero.
     return -torch.expm1(q * _log_prob(logits, y, 0.0)) / q
 
@@ -356,9 +357,7 @@ def one_class_at_a_time(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def pick(values_BK: Tensor, y: Tensor) -> Tensor:
     """values[b, y[b]] for y (B,), values[b, y[b, j]] for y (B, J)."""
-    if y.ndim == 1:
-        return values_BK.gather(1, y.unsqueeze(1)).squeeze(1)
-    return values_BK.gather(1, y)
+    return values_BK.gather(1, y if y.ndim == 2 else y.unsqueeze(1)).view(y.shape)
 
 
 def _check_pair(logits: Array, y: Array) -> tuple[Tensor, Tensor]:
@@ -378,11 +377,6 @@ def _check_same(logits: Tensor, other: Tensor, name: str) -> None:
             f"{name} must have the shape of the logits, {tuple(logits.shape)}, got "
             f"{tuple(other.shape)}; both are of one batch"
         )
-
-
-def _check_q(q: float) -> None:
-    if not 0 < q <= 1:
-        raise ValueError(f"q must lie in (0, 1], got {q}; for q → 0 use cross_entropy")
 
 
 def _per_example(values_B: Tensor, y: Tensor) -> Tensor:

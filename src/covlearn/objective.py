@@ -78,3 +78,15 @@ def reduced(result: tuple[Tensor, Tensor | None] | Tensor) -> Tensor:
     total = distributed.sum_of(weight.sum(dim=-1).detach())
     # A batch without weight has no gradient; the bound keeps 0/0 out.
     return ((weight * loss).sum(dim=-1) / total.clamp(min=1e-30)).sum()
+
+
+def mean_loss(losses: Tensor, epoch: int) -> float:
+    """The mean of an epoch's losses, which must be finite."""
+    values = losses.double().cpu()
+    if not bool(values.isfinite().all()):
+        first = int((~values.isfinite()).nonzero()[0])
+        raise ValueError(
+            f"epoch {epoch}, step {first}: the loss must be finite, got {float(values[first])}; "
+            "lower the learning rate or β; the last checkpoint is from before this epoch"
+        )
+    return float(values.mean())

@@ -15,6 +15,7 @@ from covlearn.data import Split
 from covlearn.data.sources import Source, load_data, with_noise
 from covlearn.methods.cal import CAL
 from covlearn.methods.cal_loss import Base
+from covlearn.methods.cal_sieve import build_refined
 from covlearn.methods.presets import preset
 from covlearn.run import LocalRun
 
@@ -50,7 +51,7 @@ def accuracy(model: nn.Module, test: Split) -> float:
 def sieved(seed: int) -> Sieved:
     """Stage 1, the same for every base loss."""
     source, _ = with_noise(load_data("digits"), "cal:0.4", seed=seed)
-    refined, sieve, _ = recommended().build(run_on(source, seed))
+    refined, sieve, _ = build_refined(recommended(), run_on(source, seed))
     assert sieve is not None
     return Sieved(source, refined.label, accuracy(sieve, source.test))
 

@@ -11,15 +11,13 @@ from covlearn.engine import Objective, Plan
 from covlearn.evidence import noise_evidence
 from covlearn.kept import Kept
 from covlearn.ledger import Ledger
-from covlearn.methods.base import Run, class_shares, noisy_prior, root_prior
+from covlearn.methods.base import Run, class_shares, noisy_prior
 from covlearn.methods.cal_checks import check_settings
 from covlearn.methods.cal_loss import Base, CovarianceAssisted
+from covlearn.methods.cal_sieve import build_refined
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.consistency import Consistent, Labelled, rising
-from covlearn.methods.cores import Confident
-from covlearn.methods.label_files import read_labels, read_probs
 from covlearn.methods.posteriors import (
-    averaged_probs,
     averaging_predictions,
     held_posterior,
     logs,
@@ -31,12 +29,7 @@ from covlearn.reweight import kernel_mean_matching
 from covlearn.schedules import Ramp
 from covlearn.sieve import (
     Refined,
-    adjusted_loss,
-    auto_threshold,
     hold_fixed,
-    quantile_threshold,
-    refine_scores,
-    rival_margin,
 )
 
 Threshold = Literal["fixed", "quantile", "auto", "argmax"]
@@ -140,7 +133,7 @@ class CAL:
             )
         if not self.needs_refined:
             return self.fit_without(run)
-        refined, sieve, posterior = self.build(run)
+        refined, sieve, posterior = build_refined(self, run)
         if self.look_for_evidence:
             assert posterior is not None
             if not self.contradicted(run, posterior):
@@ -325,72 +318,6 @@ class CAL:
             beta=self.peer_strength(),
             posterior=posterior if soft else None,
         )
-
-    def build(self, run: Run) -> tuple[Refined, nn.Module | None, Tensor | None]:
-        """D̂ from labels or probabilities in a file or from the sieve; the sieve; the posterior."""
-        noisy = run.split.y.cpu()
-        if self.labels is not None:
-            label = read_labels(self.labels, len(noisy), run.split.num_classes)
-            run.note(refined_from=self.labels)
-            return Refined(label, keep=label == noisy, score=(label != noisy).float()), None, None
-        if self.probs is not None:
-            probs = read_probs(self.probs, len(noisy), run.split.num_classes)
-            run.note(refined_from=self.probs)
-            return self.refine_probs(run, probs), None, probs
-        sieve = run.net("sieve")
-        prior = root_prior(run.split) if self.sieve_prior == "root" else noisy_prior(run.split)
-        objective = Confident(
-            run.split.y,
-            self.prior_scale * prior,
-            self.sieve_beta,
-            regularizer_eps=self.sieve_regularizer_eps,
-        )
-        averaged = self.scores == "averaged"
-        plan = averaging_predictions(self.sieve_plan) if averaged else self.sieve_plan
-        ledger = run.train(
-            "sieve",
-            sieve,
-            objective,
-            plan,
-            mixup=self.sieve_mixup,
-            balanced_batches=self.sieve_balanced_batches,
-            keep_best=self.sieve_best,
-        )
-        run.note(refined_from="sieve", scores=self.scores)
-        if self.scores == "evaluation":
-            logits, _ = run.predict(sieve)
-            probs = logits.float().softmax(dim=1)
-            return self.refine_probs(run, probs), sieve, probs
-        missing = int((ledger.prediction < 0).sum())
-        if missing:
-            raise ValueError(
-                f"{self.scores} scores need a pass over every example, got {missing} of "
-                f"{len(noisy)} without one; set scores=evaluation, or train the sieve for longer"
-            )
-        if self.scores == "averaged":
-            probs = averaged_probs(ledger)
-            return self.refine_probs(run, probs), sieve, probs
-        return self.refine(run, ledger.score.cpu(), ledger.prediction.long().cpu()), sieve, None
-
-    def refine_probs(self, run: Run, probs: Tensor) -> Refined:
-        """D̂ from probabilities (N, K); the argmax is also what a margin above zero says."""
-        noisy, prediction = run.split.y.cpu(), probs.argmax(dim=1)
-        if self.threshold != "argmax":
-            return self.refine(run, adjusted_loss(probs, noisy), prediction)
-        run.note(threshold=0.0)
-        return refine_scores(rival_margin(probs, noisy), prediction, noisy, lower=0.0)
-
-    def refine(self, run: Run, score: Tensor, prediction: Tensor) -> Refined:
-        """D̂ from scores and predictions, with the threshold that was asked for."""
-        lower, upper = self.lower, self.upper
-        if self.threshold == "quantile":
-            lower = quantile_threshold(score, self.kept)
-        elif self.threshold == "auto":
-            lower = auto_threshold(score)
-        elif self.threshold == "argmax":
-            lower = -torch.inf
-        run.note(threshold=lower)
-        return refine_scores(score, prediction, run.split.y.cpu(), lower=lower, upper=upper)
 
     def example_weight(self, run: Run, sieve: nn.Module | None, refined: Refined) -> Tensor | None:
         """γ(x), so that the examples that are left stand for all; None if nothing was dropped.

@@ -19,6 +19,7 @@ from covlearn.engine import Objective, Plan
 from covlearn.evidence import noise_evidence
 from covlearn.methods.base import Run, noisy_prior, root_prior
 from covlearn.methods.cal import CAL
+from covlearn.methods.cal_sieve import refine
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
 from covlearn.sieve import Refined, adjusted_loss, hold_fixed
@@ -91,7 +92,7 @@ class CrossFittedCAL(CAL):
             posterior = label_posterior(logits, noisy, transition)
             refined = sure_labels(posterior, noisy, score, sure=self.sure)
         else:
-            refined = self.refine(run, score, logits.argmax(dim=1))
+            refined = refine(self, run, score, logits.argmax(dim=1))
         refined = hold_fixed(refined, noisy, run.split.trusted)
         if bool(refined.dropped.all()):
             raise ValueError("D̂ must keep some example, got none; move lower and upper together")

@@ -117,8 +117,8 @@ def cross_fitted(
 
     Half the epochs, but four steps a class at least: of hundreds of classes a network has learned
     too little by then (``results/sizes.json``). Networks for images have batch norms, where decay
-    holds nothing back: it makes weights turn faster, until their average fits the averaged
-    statistics no more (``results/pixels.json``). So they have that of plain training.
+    holds nothing back: it makes weights turn faster (``results/pixels_before.json``). So they have
+    that of plain training.
     """
     steps = math.ceil(num_examples / method.plan.batch_size)
     epochs = max(round(epochs / 2), math.ceil(4 * num_classes / steps))
