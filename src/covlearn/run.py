@@ -43,11 +43,13 @@ from covlearn.noise import NoiseCard
 from covlearn.records import Result
 from covlearn.stages import (
     FollowedCheckpoint,
+    alone_in,
     derived_seed,
     digest_of,
     digests_of_files,
     fingerprint,
     identity_of,
+    start_as,
 )
 
 AfterEpoch = Callable[[str, int, nn.Module, Ledger], Record]
@@ -122,11 +124,10 @@ def fit_and_evaluate(
         "machine": machine_config(machine),
     }
     run.data_identity = fingerprint(config["data"])
-    finished = start_as(Result, folder, config, resume=resume)
-    if finished is not None:
-        return finished
-
-    with records.held(folder) if distributed.process() == 0 else contextlib.nullcontext():
+    with alone_in(folder):
+        finished = start_as(Result, folder, config, resume=resume)
+        if finished is not None:
+            return finished
         evaluator = Evaluator(
             test,
             held=split.subset(held) if len(held) else validation,
@@ -400,20 +401,3 @@ def _check_like(split: Split, other: Split, name: str) -> None:
             f"{tuple(split.x.shape[1:])} and {split.num_classes} classes, got "
             f"{tuple(other.x.shape[1:])} and {other.num_classes}"
         )
-
-
-def start_as(
-    kind: type[records.Outcome], folder: Path, config: dict[str, Any], *, resume: bool
-) -> records.Outcome | None:
-    """The first process looks after the folder; the others are told what it found.
-
-    Processes on machines of their own may have read other data: that is found here, too.
-    """
-    finished = distributed.of_first(lambda: records.start_as(kind, folder, config, resume=resume))
-    differing = records.differences(distributed.of_first(lambda: plain(config)), plain(config))
-    if differing:
-        raise ValueError(
-            f"all processes must be given the same run, process {distributed.process()} differs "
-            f"from the first: {'; '.join(differing[:3])}"
-        )
-    return finished
