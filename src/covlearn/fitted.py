@@ -154,7 +154,7 @@ def fit_examples(
                 folder=folder,
                 follow=(lambda history: Recorder(history, folder, progress)) if recording else None,
             )
-        except ValueError:
+        except (ValueError, MemoryError):
             if recording:
                 records.abandon_if_empty(folder)
             raise

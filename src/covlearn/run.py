@@ -41,6 +41,7 @@ from covlearn.methods.base import view_of
 from covlearn.nets import build_net
 from covlearn.noise import NoiseCard
 from covlearn.records import Result
+from covlearn.shortage import OutOfMemory, in_words, is_shortage
 from covlearn.stages import (
     FollowedCheckpoint,
     alone_in,
@@ -143,7 +144,7 @@ def fit_and_evaluate(
             run.follow = Recorder(run.history, folder, progress)
         try:
             model = method.fit(view_of(run))
-        except ValueError:
+        except (ValueError, MemoryError):
             if recording:
                 records.abandon_if_empty(folder)
             raise
@@ -274,11 +275,14 @@ class LocalRun:
         except BaseException as error:
             if checkpoint is not None:
                 checkpoint.release()
-                with contextlib.suppress(OSError):  # the first failure is the one to report
+                with contextlib.suppress(Exception):  # the first failure is the one to report
                     checkpoint.wait()
+            kept = "" if checkpoint is None else checkpoint.kept()
             if isinstance(error, ValueError):
-                kept = "" if checkpoint is None else checkpoint.kept()
                 raise ValueError(f"stage {stage}: {error}{kept}") from error
+            if is_shortage(error):
+                said = in_words(error, self.what_to_lower(plan))
+                raise OutOfMemory(f"stage {stage}: {said}{kept}") from error
             raise
         finally:
             data.close()
@@ -287,6 +291,17 @@ class LocalRun:
         if self.history[stage]:
             self.last_ledger = ledger
         return ledger
+
+    def what_to_lower(self, plan: Plan) -> list[str]:
+        """The settings that a stage's memory depends on, as they are."""
+        remedies = [
+            f"lower the plan's batch_size (now {plan.batch_size})",
+            f"take a smaller net than {self.net_name}",
+        ]
+        if plan.average_predictions is not None:
+            kept = plan.average_classes or self.split.num_classes
+            remedies.append(f"keep fewer average_classes in the plan (now {kept})")
+        return remedies
 
     def predict(self, model: nn.Module, *, features: bool = False) -> tuple[Tensor, Tensor | None]:
         """Logits, and features if asked for, of the training examples, in evaluation mode."""
