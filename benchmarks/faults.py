@@ -325,7 +325,9 @@ def soak(runs: int, show: Callable[[str, int, int], None]) -> dict[str, Any]:
     """Small runs one after the other in this process: what of it grows."""
     toy = make_toy()
     methods = [shortened(METHODS[name]()) for name in ("ce", "cal", "coteaching")]
-    memory, handles, objects = [], [], []
+    memory: list[int] = []
+    handles: list[int] = []
+    objects: list[int] = []
     with tempfile.TemporaryDirectory(prefix="covlearn-soak-") as place:
         for number in range(runs):
             fit_and_evaluate(
@@ -339,8 +341,7 @@ def soak(runs: int, show: Callable[[str, int, int], None]) -> dict[str, Any]:
             )
             shutil.rmtree(Path(place) / str(number))
             gc.collect()
-            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-            memory.append(pages * os.sysconf("SC_PAGESIZE") / 1024)
+            memory.append(resident_kib())
             handles.append(len(os.listdir("/proc/self/fd")))
             objects.append(len(gc.get_objects()))
             show("runs in one process", number + 1, runs)
@@ -349,13 +350,19 @@ def soak(runs: int, show: Callable[[str, int, int], None]) -> dict[str, Any]:
         "runs": runs,
         "warm_after": warm,
         "kib_a_run": slope(memory[warm:]),
-        "rss_mib": [round(memory[warm] / 1024, 1), round(memory[-1] / 1024, 1)],
+        "kib": [min(memory[warm:]), max(memory[warm:])],
         "handles": [min(handles[warm:]), max(handles[warm:])],
         "objects_a_run": slope(objects[warm:]),
     }
 
 
-def slope(values: list[Any]) -> float:
+def resident_kib() -> int:
+    """Memory that this process holds, counted page by page: other figures are of late estimates."""
+    rollup = Path("/proc/self/smaps_rollup").read_text(encoding="ascii")
+    return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Rss:"))
+
+
+def slope(values: list[int]) -> float:
     """Growth a step, by least squares."""
     return round(float(np.polyfit(np.arange(len(values)), values, 1)[0]), 3)
 

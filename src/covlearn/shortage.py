@@ -11,11 +11,17 @@ class OutOfMemory(MemoryError):
     """Its message says what to lower."""
 
 
-def is_shortage(error: BaseException) -> bool:
-    """Whether an error means that memory has run out, the host's or a GPU's."""
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether an error means that memory has run out, the host's or a GPU's.
+
+    So it does where it came while such an error was dealt with: the end of a CUDA graph that could
+    not be captured has an error of its own.
+    """
     if isinstance(error, MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
+    if not isinstance(error, RuntimeError):
+        return False
+    return any(sign in str(error) for sign in SIGNS) or is_shortage(error.__context__)
 
 
 def in_words(error: BaseException, remedies: Sequence[str] = ANYWHERE) -> str:

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.faults import differences
+from benchmarks.faults import differences, soak
 from tests.runs import fit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +42,24 @@ def test_runs_in_one_process_leave_nothing_behind(record: dict[str, Any]) -> Non
     least, most = found["handles"]
     assert least == most
     assert found["kib_a_run"] < 256  # so few runs say no more; a network alone has 1.5
+
+
+def test_the_soak_sees_what_is_left_behind(tmp_path: Path) -> None:
+    kept: list[Any] = []
+    handles: list[int] = []
+
+    def leaking(what: str, done: int, total: int) -> None:
+        kept.extend([b"1" * (1 << 20) + str(done).encode(), *([] for _ in range(9))])
+        handles.append(os.open(tmp_path / "a", os.O_CREAT | os.O_WRONLY))
+
+    try:
+        found = soak(9, leaking)
+    finally:
+        for handle in handles:
+            os.close(handle)
+    assert found["kib_a_run"] > 800
+    assert found["handles"][1] == found["handles"][0] + 5
+    assert found["objects_a_run"] >= 9
 
 
 def test_the_comparison_sees_what_differs(tmp_path: Path) -> None:

@@ -91,6 +91,16 @@ def test_other_failures_are_left_as_they_are(
         fit(tmp_path / "run")
 
 
+def test_an_error_that_follows_from_a_shortage() -> None:
+    """As the end of a CUDA graph whose capture ran out of memory."""
+    with pytest.raises(RuntimeError) as caught:  # noqa: PT012
+        try:
+            raise torch.OutOfMemoryError(GPU)
+        finally:
+            raise RuntimeError("CUDA error: operation failed due to a previous error")
+    assert is_shortage(caught.value)
+
+
 # The system's own limit: a batch of 4,000 does not fit into what is left of the address space.
 LIMITED = """
 import resource, sys
