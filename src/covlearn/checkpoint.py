@@ -1,9 +1,11 @@
 """Checkpoints that a run killed at any moment can be resumed from.
 
 Written to a temporary file, flushed to the disk and renamed, by a thread of its own; read without
-executing anything (tensors and plain values only).
+executing anything (tensors and plain values only). A digest at the end of the file shows that it is
+whole: PyTorch's format would take a flipped bit of a weight for the weight.
 """
 
+import hashlib
 import io
 import os
 import threading
@@ -14,7 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FORMAT = 1
+from covlearn.shortage import is_shortage
+
+FORMAT = 2
+DIGEST_BYTES = 32
 
 
 class Checkpoint:
@@ -29,19 +34,22 @@ class Checkpoint:
         self.seconds_between = seconds_between
         self._written_at = -float("inf")
         self._thread: threading.Thread | None = None
-        self._failure: OSError | None = None
+        self._failure: Exception | None = None
 
     def load(self) -> dict[str, Any] | None:
         """The state that was saved last, or None if there is none."""
         if not self.path.exists():
             return None
         try:
-            saved = torch.load(self.path, map_location="cpu", weights_only=True)
+            whole = io.BytesIO(_undamaged(self.path.read_bytes()))
+            saved = torch.load(whole, map_location="cpu", weights_only=True)
             format_, identity, state = saved["format"], saved["identity"], saved["state"]
         except Exception as error:
+            if isinstance(error, OSError) or is_shortage(error):
+                raise  # nothing is wrong with the file
             raise ValueError(
                 f"{self.path} must be a checkpoint of covlearn, but it cannot be read "
-                f"({type(error).__name__}); delete it to start this stage again"
+                f"({_short(error)}); delete it to start this stage again"
             ) from error
         if format_ != FORMAT:
             raise ValueError(
@@ -77,7 +85,7 @@ class Checkpoint:
     def _write(self, whole: dict[str, Any]) -> None:
         try:
             write_atomically(self.path, whole)
-        except OSError as error:
+        except Exception as error:  # whatever it is, the run must not go on as if it were saved
             self._failure = error
 
 
@@ -92,11 +100,25 @@ def write_atomically(path: Path, value: Any) -> None:
         torch.save(value, buffer)
         with partial.open("wb") as file:
             file.write(buffer.getbuffer())
+            file.write(hashlib.sha256(buffer.getbuffer()).digest())
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _undamaged(content: bytes) -> bytes:
+    """What was saved, without its digest."""
+    saved, digest = content[:-DIGEST_BYTES], content[-DIGEST_BYTES:]
+    if hashlib.sha256(saved).digest() != digest:
+        raise ValueError("its bytes are not those that were written")
+    return saved
+
+
+def _short(error: Exception) -> str:
+    """The reason; PyTorch's own are pages long."""
+    return str(error) if isinstance(error, ValueError) else type(error).__name__
 
 
 def copied(value: Any) -> Any:

@@ -13,7 +13,6 @@ refinement.npz     T̂ and the covariances (K, K)
 A network is built again from its configuration and weights: nothing is unpickled.
 """
 
-import contextlib
 import io
 import os
 import shutil
@@ -48,8 +47,8 @@ from covlearn.fitting import Fit, Setup, fit_split, set_up
 from covlearn.inputs import Examples
 from covlearn.nets import build_net, load_pretrained
 from covlearn.preparation import Standardizer
-from covlearn.run import input_shape, machine_config, method_name, start_as
-from covlearn.stages import digests_of_files
+from covlearn.run import input_shape, machine_config, method_name
+from covlearn.stages import alone_in, digests_of_files, start_as
 from covlearn.verdicts import DECISIONS
 
 RECIPE, EXAMPLES, TABLE, REFINEMENT = (
@@ -132,11 +131,11 @@ def fit_examples(
     )
     check_net(prepared.split, setup)
     config = configuration(prepared, setup, source=source, seed=seed, preset=preset)
-    finished = start_as(FitResult, folder, config, resume=resume)
-    if finished is not None:
-        return finished
     recording = distributed.process() == 0
-    with records.held(folder) if recording else contextlib.nullcontext():
+    with alone_in(folder):
+        finished = start_as(FitResult, folder, config, resume=resume)
+        if finished is not None:
+            return finished
         if recording:
             records.write_json(folder / records.ENVIRONMENT, environment(setup.machine))
         try:
@@ -148,7 +147,7 @@ def fit_examples(
                 folder=folder,
                 follow=(lambda history: Recorder(history, folder, progress)) if recording else None,
             )
-        except ValueError:
+        except (ValueError, MemoryError):
             if recording:
                 records.abandon_if_empty(folder)
             raise

@@ -20,6 +20,7 @@ import csv
 import io
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -184,6 +185,8 @@ def start_as(
     path = folder / CONFIG
     check_place(folder)
     if not path.exists():
+        for partial in folder.glob(f"{CONFIG}.*{PARTIAL}"):
+            partial.unlink()
         write_json(path, config)
         return None
     there = read_config(folder)
@@ -204,6 +207,8 @@ def start_as(
         )
     for partial in folder.rglob(f"*{PARTIAL}"):  # what a kill left half written
         partial.unlink()
+    if result is not None:  # a kill may have come between the result and the end
+        shutil.rmtree(folder / STAGES, ignore_errors=True)
     return result
 
 
@@ -221,15 +226,21 @@ def check_place(folder: Path) -> None:
         )
 
 
+_locks: set[int] = set()
+"""Descriptors of the folders that this process holds."""
+
+
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Keeps others out of a run folder, as far as the system can; ends with the process."""
     if fcntl is None:
         yield
         return
-    with (folder / CONFIG).open("rb") as file:
+    lock = os.open(folder, os.O_RDONLY)  # no file in it: those are replaced
+    _locks.add(lock)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
                 f"another process is at work in {folder}; wait for it, or choose another folder"
@@ -237,6 +248,20 @@ def held(folder: Path) -> Iterator[None]:
         except OSError:
             pass  # a file system without locks
         yield
+    finally:
+        if lock in _locks:  # not so in a process that was forked off
+            _locks.remove(lock)
+            os.close(lock)
+
+
+def _let_go() -> None:
+    """A process that was forked off, such as a reader of images, must not outlive the lock."""
+    while _locks:
+        os.close(_locks.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def abandon_if_empty(folder: Path) -> None:

@@ -41,13 +41,16 @@ from covlearn.methods.base import view_of
 from covlearn.nets import build_net
 from covlearn.noise import NoiseCard
 from covlearn.records import Result
+from covlearn.shortage import OutOfMemory, in_words, is_shortage
 from covlearn.stages import (
     FollowedCheckpoint,
+    alone_in,
     derived_seed,
     digest_of,
     digests_of_files,
     fingerprint,
     identity_of,
+    start_as,
 )
 
 AfterEpoch = Callable[[str, int, nn.Module, Ledger], Record]
@@ -122,11 +125,10 @@ def fit_and_evaluate(
         "machine": machine_config(machine),
     }
     run.data_identity = fingerprint(config["data"])
-    finished = start_as(Result, folder, config, resume=resume)
-    if finished is not None:
-        return finished
-
-    with records.held(folder) if distributed.process() == 0 else contextlib.nullcontext():
+    with alone_in(folder):
+        finished = start_as(Result, folder, config, resume=resume)
+        if finished is not None:
+            return finished
         evaluator = Evaluator(
             test,
             held=split.subset(held) if len(held) else validation,
@@ -142,7 +144,7 @@ def fit_and_evaluate(
             run.follow = Recorder(run.history, folder, progress)
         try:
             model = method.fit(view_of(run))
-        except ValueError:
+        except (ValueError, MemoryError):
             if recording:
                 records.abandon_if_empty(folder)
             raise
@@ -274,11 +276,14 @@ class LocalRun:
         except BaseException as error:
             if checkpoint is not None:
                 checkpoint.release()
-                with contextlib.suppress(OSError):  # the first failure is the one to report
+                with contextlib.suppress(Exception):  # the first failure is the one to report
                     checkpoint.wait()
+            kept = "" if checkpoint is None else checkpoint.kept()
             if isinstance(error, ValueError):
-                kept = "" if checkpoint is None else checkpoint.kept()
                 raise ValueError(f"stage {stage}: {error}{kept}") from error
+            if is_shortage(error):
+                said = in_words(error, self.what_to_lower(plan))
+                raise OutOfMemory(f"stage {stage}: {said}{kept}") from error
             raise
         finally:
             data.close()
@@ -287,6 +292,17 @@ class LocalRun:
         if self.history[stage]:
             self.last_ledger = ledger
         return ledger
+
+    def what_to_lower(self, plan: Plan) -> list[str]:
+        """The settings that a stage's memory depends on, as they are."""
+        remedies = [
+            f"lower the plan's batch_size (now {plan.batch_size})",
+            f"take a smaller net than {self.net_name}",
+        ]
+        if plan.average_predictions is not None:
+            kept = plan.average_classes or self.split.num_classes
+            remedies.append(f"keep fewer average_classes in the plan (now {kept})")
+        return remedies
 
     def predict(self, model: nn.Module, *, features: bool = False) -> tuple[Tensor, Tensor | None]:
         """Logits, and features if asked for, of the training examples, in evaluation mode."""
@@ -401,20 +417,3 @@ def _check_like(split: Split, other: Split, name: str) -> None:
             f"{tuple(split.x.shape[1:])} and {split.num_classes} classes, got "
             f"{tuple(other.x.shape[1:])} and {other.num_classes}"
         )
-
-
-def start_as(
-    kind: type[records.Outcome], folder: Path, config: dict[str, Any], *, resume: bool
-) -> records.Outcome | None:
-    """The first process looks after the folder; the others are told what it found.
-
-    Processes on machines of their own may have read other data: that is found here, too.
-    """
-    finished = distributed.of_first(lambda: records.start_as(kind, folder, config, resume=resume))
-    differing = records.differences(distributed.of_first(lambda: plain(config)), plain(config))
-    if differing:
-        raise ValueError(
-            f"all processes must be given the same run, process {distributed.process()} differs "
-            f"from the first: {'; '.join(differing[:3])}"
-        )
-    return finished

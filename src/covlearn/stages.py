@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -139,3 +139,34 @@ def derived_seed(seed: int, *names: str) -> int:
 def fingerprint(value: Any) -> str:
     """A digest of a value that JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Makes the folder and keeps other runs out; the first process does, for all of them."""
+    with contextlib.ExitStack() as stack:
+
+        def enter() -> None:
+            records.check_place(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(records.held(folder))
+
+        distributed.of_first(enter)
+        yield
+
+
+def start_as(
+    kind: type[records.Outcome], folder: Path, config: dict[str, Any], *, resume: bool
+) -> records.Outcome | None:
+    """The first process looks after the folder; the others are told what it found.
+
+    Processes on machines of their own may have read other data: that is found here, too.
+    """
+    finished = distributed.of_first(lambda: records.start_as(kind, folder, config, resume=resume))
+    differing = records.differences(distributed.of_first(lambda: plain(config)), plain(config))
+    if differing:
+        raise ValueError(
+            f"all processes must be given the same run, process {distributed.process()} differs "
+            f"from the first: {'; '.join(differing[:3])}"
+        )
+    return finished

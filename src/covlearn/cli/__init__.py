@@ -1,7 +1,7 @@
 """The command line: one file a command, imported when it is asked for, so that help is quick.
 
-Exit codes: 0 done, 1 a cell of a table failed, 2 bad input or no room on the disk (one sentence on
-standard error), 130 interrupted.
+Exit codes: 0 done, 1 a cell of a table failed, 2 bad input or no room on the disk or in memory (one
+sentence on standard error), 130 interrupted.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from covlearn.cli import (
     report,
     train,
 )
+from covlearn.shortage import in_words, is_shortage
 
 COMMANDS = (
     *(fit, report, predict, clean, diagnose, export, doctor),
@@ -54,10 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, ImportError) as error:
         return failed(str(error))
     except OSError as error:
-        where = error.filename or "a file"
+        where = error.filename or getattr(args, "out", None) or "a file"
         return failed(
             f"cannot read or write {where}: {error.strerror or error}{how_to_resume(args, argv)}"
         )
+    except (MemoryError, RuntimeError) as error:
+        if not is_shortage(error):
+            raise
+        return failed(f"{in_words(error)}{how_to_resume(args, argv)}")
 
 
 class Parser(argparse.ArgumentParser):
