@@ -212,3 +212,11 @@ def test_a_finished_run_is_read_from_a_read_only_folder(
         subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
         assert main([*training(place / "run"), "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == before
+
+
+def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    settings = ["--set", "consistency=1", "scores=averaged"]
+    line = ["train", "--data", "digits", "--noise", "cal:0.4", "--method", "cal", *settings]
+    assert main([*line, "--out", str(place)]) == 2
+    assert not place.exists()
