@@ -150,17 +150,16 @@ def alone_in(folder: Path) -> Iterator[None]:
             records.check_place(folder)
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(records.held(folder))
+            stack.callback(_remove_if_empty, folder)  # while nobody else can be in it
 
-        # Entered first, so left last: what a refused run did not write anything to goes again.
-        stack.callback(_remove_if_empty, folder)
         distributed.of_first(enter)
         yield
 
 
 def _remove_if_empty(folder: Path) -> None:
-    if distributed.process() == 0:
-        with contextlib.suppress(OSError):  # something is there, or the folder is not
-            folder.rmdir()
+    """A run that was refused before it wrote anything leaves no folder."""
+    with contextlib.suppress(OSError):  # something is there
+        folder.rmdir()
 
 
 def start_as(
