@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from covlearn.config import plain, typed
+from covlearn.plain_files import parse_json, read_columns, read_json, read_text
 
 try:
     import fcntl
@@ -44,6 +45,17 @@ LABELS, MODEL, STAGES = "labels.csv", "model.safetensors", "stages"
 REFINEMENT, PROBS = "refinement.json", "probs.npz"
 PARTIAL = ".partial"  # how the name of a file that is being written ends
 LISTED = 5  # differences that a message names
+MOST_CLASSES = 1_000_000
+# What readers of a configuration rely on.
+CONFIG_FIELDS: dict[str, type] = {
+    "covlearn": str,
+    "method.name": str,
+    "net.name": str,
+    "seed": int,
+    "data.examples": int,
+    "data.classes": int,
+    "machine": dict,
+}
 Outcome = TypeVar("Outcome")
 
 
@@ -132,11 +144,24 @@ def read(folder: str | os.PathLike[str]) -> Record:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """What was run, of a format that can be read."""
-    config = read_json(folder / CONFIG)
+    path = folder / CONFIG
+    config = read_json(path)
     if config.get("format") != FORMAT:
         raise ValueError(
-            f"{folder / CONFIG} must have format {FORMAT}, got {config.get('format')!r}; read it "
-            "with the version of covlearn that wrote it"
+            f"{path} must have format {FORMAT}, got {config.get('format')!r}; read it with the "
+            "version of covlearn that wrote it"
+        )
+    for name, kind in CONFIG_FIELDS.items():
+        value: Any = config
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(
+                f"{path} must hold {name} as covlearn writes it, got {_short(value)}; it is damaged"
+            )
+    if not 0 < config["data"]["classes"] <= MOST_CLASSES:
+        raise ValueError(
+            f"{path} must have 1…{MOST_CLASSES:,} classes, got {config['data']['classes']:,}"
         )
     return config
 
@@ -162,10 +187,10 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     path = folder / METRICS
     if not path.exists():
         return []
-    *lines, rest = path.read_text(encoding="utf-8").split("\n")
+    *lines, rest = read_text(path).split("\n")
     if not _is_json(rest):
         rest = ""
-    return [json.loads(line) for line in [*lines, rest] if line]
+    return [_epoch(line, path, number) for number, line in enumerate([*lines, rest], 1) if line]
 
 
 def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | None:
@@ -294,13 +319,7 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any] | None]) -> None
 
 def read_table(path: Path) -> dict[str, list[Any]]:
     """The columns of a CSV file with numbers as numbers and empty cells as None."""
-    with path.open(newline="", encoding="utf-8") as file:
-        names, *rows = csv.reader(file)
-    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-    return {
-        name: [_number(cell) for cell in column]
-        for name, column in zip(names, columns, strict=True)
-    }
+    return {name: [_number(cell) for cell in column] for name, column in read_columns(path).items()}
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -308,7 +327,9 @@ def write_bytes(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
     try:
-        with partial.open("wb") as file:
+        # Nobody's link at this place is followed out of the folder.
+        partial.unlink(missing_ok=True)
+        with partial.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -321,22 +342,22 @@ def _line(stage: str, record: Mapping[str, Any]) -> str:
     return json.dumps(plain({"stage": stage, **record}), allow_nan=False) + "\n"
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of a run."""
+def _epoch(line: str, path: Path, number: int) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ValueError(f"{path} is missing: {path.parent} is not the folder of a run") from error
-    except ValueError as error:  # neither text nor JSON
-        raise ValueError(f"{path} must hold JSON, but it is damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
-    return value
+        record = parse_json(line)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}, must hold JSON: {error}") from error
+    values = record.values() if isinstance(record, dict) else [[]]
+    if not all(value is None or isinstance(value, str | int | float) for value in values) or not (
+        isinstance(record.get("stage"), str) and isinstance(record.get("epoch"), int)
+    ):
+        raise ValueError(f"{path}, line {number}, must hold an epoch: its stage and its figures")
+    return dict(record)
 
 
 def _is_json(line: str) -> bool:
     try:
-        json.loads(line)
+        parse_json(line)
     except ValueError:
         return False
     return True

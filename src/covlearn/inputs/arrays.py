@@ -6,8 +6,6 @@ under y, labels or targets (``label=`` names another). Beside ``x.npy`` lies ``y
 is unpickled. Features are flattened to (N, D) and each column is brought to mean 0 and deviation 1.
 """
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covlearn import npz
 from covlearn.config import nearest
 from covlearn.inputs.examples import FORMAT, LISTED, Reading, Skipped, some
 
@@ -24,21 +23,14 @@ X_NAMES = ("x", "features", "embeddings", "images", "data", "x_train")
 Y_NAMES = ("y", "labels", "label", "targets", "target", "y_train")
 ID_NAMES = ("ids", "id")
 PARTNERS = {"x": "y", "features": "labels", "embeddings": "labels", "images": "labels"}
-NPY_MAGIC = b"\x93NUMPY"
 BLOCK = 4096  # rows that are looked at together
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of a file by name; nothing in it is executed."""
     try:
-        # Opened here: of a damaged archive NumPy would leave the file open.
-        with path.open("rb") as raw:
-            if raw.read(len(NPY_MAGIC)) == NPY_MAGIC:
-                raise ValueError("it holds one bare array; name it .npy")
-            raw.seek(0)
-            with np.load(raw, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+        arrays = npz.read_arrays(path)
+    except (ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as an .npz file: {_reason(error)}") from error
     if not arrays:
         raise ValueError(f"{path} is an archive of nothing; arrays x and y were expected")
@@ -48,13 +40,9 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 def read_npy(path: Path) -> NDArray[Any]:
     """One array, mapped into memory; nothing in it is executed."""
     try:
-        with path.open("rb") as raw:
-            if raw.read(len(NPY_MAGIC)) != NPY_MAGIC:
-                raise ValueError("it does not start as one; an archive of arrays is named .npz")
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        return npz.read_array(path, mapped=True)
+    except (ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as an .npy file: {_reason(error)}") from error
-    return array
 
 
 def partner(path: Path) -> Path | None:
@@ -184,10 +172,4 @@ def _not_finite(row: NDArray[Any]) -> str:
 
 
 def _reason(error: Exception) -> str:
-    text = str(getattr(error, "strerror", None) or error) or type(error).__name__
-    if any(word in text for word in ("pickle", "Object arrays", "Python objects")):
-        return (
-            "it is damaged, or it holds Python objects, which are never unpickled here; save "
-            "numbers, and names as np.array(names, dtype=str)"
-        )
-    return text
+    return str(getattr(error, "strerror", None) or error)

@@ -7,7 +7,6 @@ there. One process at a time works on a name.
 """
 
 import io
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from covlearn import records
+from covlearn.plain_files import parse_json
 
 try:
     import fcntl
@@ -98,6 +98,8 @@ class Appending:
         self.file = file
         self.row_bytes = int(np.prod(file.shape)) * file.dtype.itemsize
         file.path.parent.mkdir(parents=True, exist_ok=True)
+        if file.part.is_symlink():  # somebody's link out of the folder is not written through
+            file.part.unlink()
         self.stream = file.part.open("r+b" if file.part.exists() else "w+b")
         self.done, self.rows, self.bad = 0, 0, list[tuple[int, str]]()
         self.levels = level_counts(np.empty((0, *file.shape), dtype=file.dtype))
@@ -179,7 +181,7 @@ def _bad(facts: dict[str, Any]) -> list[tuple[int, str]]:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return None
     return facts if isinstance(facts, dict) and set(facts) == FACTS else None

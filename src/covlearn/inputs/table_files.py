@@ -32,6 +32,7 @@ IMAGE_NAMES = (
 NOTHING = ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"]
 DELIMITERS = ",;\t|"
 SAMPLED = 100  # cells that tell whether a column holds paths of images
+MOST_CELLS, MOST_TIMES = 2**27, 1000  # of a Parquet file: a gibibyte of numbers, or so many a byte
 UNREADABLE = (pd.errors.ParserError, pd.errors.EmptyDataError, pd.errors.ParserWarning)
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
@@ -59,7 +60,7 @@ def read_table(path: Path, *, verbatim: Sequence[str | None], text: Sequence[str
         if path.stat().st_size == 0:
             raise ValueError(f"{path} is empty; a line of column names and rows were expected")
         if path.suffix.lower() in PARQUET_SUFFIXES:
-            table = _read_parquet(path)
+            table = read_parquet(path)
         else:
             table = _read_csv(path, verbatim, text)
     except OSError as error:
@@ -190,11 +191,20 @@ def _head(path: Path, encoding: str) -> tuple[str, list[str]]:
         return delimiter, next(row for row in rows if row)
 
 
-def _read_parquet(path: Path) -> Any:
-    from pyarrow import ArrowException  # noqa: PLC0415  slow to import, and only here
+def read_parquet(path: Path) -> Any:
+    """A Parquet file as a DataFrame, unless it is a few bytes that say the same for ever."""
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415  slow to import, and only here
 
     try:
+        with ParquetFile(path) as file:
+            cells, packed = file.metadata.num_rows * len(file.schema), path.stat().st_size
+            if cells > max(MOST_CELLS, MOST_TIMES * packed):
+                raise ValueError(f"its {packed:,} bytes claim to be {cells:,} cells")
         return pd.read_parquet(path, engine="pyarrow")
-    except (ArrowException, ValueError, TypeError) as error:
+    except FileNotFoundError:
+        raise ValueError(f"{path} does not exist") from None
+    except PermissionError:
+        raise
+    except Exception as error:  # a damaged file fails in every way there is
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{path} cannot be read as a Parquet file: {reason}") from error
