@@ -81,6 +81,22 @@ def build_net(
     return net
 
 
+def num_parameters(
+    name: str, *, num_classes: int, input_shape: Sequence[int], options: Mapping[str, Any]
+) -> int:
+    """The size of a net of :data:`NETS`, without room being made for it; 0 for any other."""
+    if name not in NETS:
+        return 0
+    num_classes = check_num_classes(num_classes)
+    input_shape = check_sizes(input_shape, name="input_shape")
+    try:
+        with torch.device("meta"):
+            net = NETS[name](num_classes=num_classes, input_shape=input_shape, **options)
+    except (TypeError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"net {name!r} cannot be made with {options}: {error}") from error
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
 def load_pretrained(net: nn.Module, path: str | PathLike[str]) -> list[str]:
     """Copy the weights of a local state dict into ``net``; return the names that were left new.
 
