@@ -9,7 +9,8 @@ from PIL import Image
 
 from covlearn import cells
 from covlearn.exports import export
-from covlearn.fitted import COLUMNS, FitResult, Fitted
+from covlearn.fitted import FitResult, Fitted
+from covlearn.saved import COLUMNS
 
 PIXELS = len(b"P5\n1 1\n255\n\0")
 CLASSES = ["../up", "A", "a", "CON"]

@@ -48,6 +48,7 @@ from covlearn.evaluation import (
 from covlearn.fitting import Fit, Setup, fit_split, set_up
 from covlearn.inputs import Examples
 from covlearn.nets import build_net, load_pretrained, num_parameters
+from covlearn.noise.inputs import check_seed
 from covlearn.preparation import Standardizer
 from covlearn.run import input_shape, machine_config, method_name, start_as
 from covlearn.saved import COLUMNS, EXAMPLES, RECIPE, REFINEMENT, TABLE, TRUSTED
@@ -119,6 +120,7 @@ def fit_examples(
 
     ``source`` says for the record where the examples are from.
     """
+    check_seed(seed)
     prepared = Prepared.of(examples)
     setup = set_up(
         method, split=prepared.split, preset=preset, net=net, settings=settings, device=device
@@ -310,7 +312,7 @@ class Fitted:
         """(N, K) of inputs as ``read_examples`` makes them by the recipe."""
         if self.standardizer is not None:
             x = torch.from_numpy(self.standardizer(x.numpy())).float()
-        expected = self.config["data"]["shape"]
+        expected = self.config["data"].get("shape")
         unlabelled = torch.zeros(len(x), dtype=torch.int64)
         split = Split(x, unlabelled, len(self.classes), self.augmentation)
         if list(input_shape(split)) != expected:

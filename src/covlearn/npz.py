@@ -8,7 +8,7 @@ import os
 import warnings
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,16 +38,16 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             raise ValueError(_reason(error)) from error
 
 
-def read_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
-    """The array of an ``.npy`` file, mapped into memory or read; errors as above."""
+def read_array(path: Path, *, mapped: Literal["r", "c"] | None = None) -> NDArray[Any]:
+    """The array of an ``.npy`` file: read, mapped, or mapped and copied on write; errors alike."""
     with path.open("rb") as raw:
         if raw.read(len(NPY_MAGIC)) != NPY_MAGIC:
             raise ValueError("it does not start as one; an archive of arrays is named .npz")
         try:
             with _quiet():
                 # Through the map in any case: a length that is only claimed is found out there.
-                array = np.load(path, mmap_mode="r", allow_pickle=False)
-            return _checked(array if mapped else np.array(array))
+                array = _checked(np.load(path, mmap_mode=mapped or "r", allow_pickle=False))
+            return array if mapped else np.array(array)
         except Exception as error:
             raise ValueError(_reason(error)) from error
 

@@ -269,6 +269,8 @@ def abandon_if_empty(folder: Path) -> None:
     if not (folder / METRICS).exists() and not (folder / STAGES).exists():
         for name in (ENVIRONMENT, CONFIG):
             (folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something else is in it
+            folder.rmdir()
 
 
 def differences(there: Any, here: Any, *, path: str = "") -> list[str]:
@@ -302,8 +304,13 @@ def write_metrics(folder: Path, history: Mapping[str, Iterable[Mapping[str, Any]
 
 def append_metrics(folder: Path, stage: str, record: Mapping[str, Any]) -> None:
     """One epoch more."""
-    with (folder / METRICS).open("a", encoding="utf-8") as file:
+    with open(folder / METRICS, "a", encoding="utf-8", opener=without_links) as file:
         file.write(_line(stage, record))
+
+
+def without_links(path: str, flags: int) -> int:
+    """Opens a file to write to, but no link to one, which might be anywhere."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def write_table(path: Path, columns: Mapping[str, Sequence[Any] | None]) -> None:

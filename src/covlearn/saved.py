@@ -56,6 +56,13 @@ def read_recipe(folder: Path) -> Recipe:
         made = typed(Recipe, read_json(path))
         if len(made.mean or ()) != len(made.scale or ()):
             raise ValueError("mean and scale must have one length")
+        if not all(map(math.isfinite, [*(made.mean or ()), *(made.scale or ())])) or (
+            0.0 in (made.scale or ())
+        ):
+            raise ValueError("mean and scale must be finite, and scale not zero")
+        for name in ("label", "id", "image"):
+            if not isinstance(made.recipe.get(name), str | None):
+                raise ValueError(f"{name} must be the name of a column")
         if len(set(made.classes)) != len(made.classes) or not all(made.classes):
             raise ValueError("classes must be different names")
     except ValueError as error:

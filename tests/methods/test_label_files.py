@@ -86,7 +86,7 @@ def pickled() -> bytes:
         ("a.txt", "9" * 30, "a.txt cannot be read as labels"),
         ("a.csv", b"\xff\n", "a.csv cannot be read as labels"),
         ("a.csv", "0,1\n", "expected one label a line, got 2 values"),
-        ("a.csv", "a,b\n0,1\n", "one column, or one named suggested, got a, b"),
+        ("a.csv", "a,b\n0,1\n", "one column, or one named suggested, got .a., .b."),
         ("a.csv", "idx,suggested\n0\n", "expected a class number, got '' for example 0"),
         ("a.pkl", b"", "labels must be a file that ends in .npy, .npz, .txt, .csv, got"),
     ],

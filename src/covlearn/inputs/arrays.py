@@ -40,7 +40,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 def read_npy(path: Path) -> NDArray[Any]:
     """One array, mapped into memory; nothing in it is executed."""
     try:
-        return npz.read_array(path, mapped=True)
+        return npz.read_array(path, mapped="r")
     except (ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as an .npy file: {_reason(error)}") from error
 
@@ -138,8 +138,8 @@ def read_features(
     result = torch.empty((len(x), x.shape[1]), dtype=torch.float32)
     for start in range(0, len(x), BLOCK):
         reading.show(min(start + BLOCK, len(x)), len(x), "reading features")
-        block = x[start : start + BLOCK].astype(np.float64)
         with np.errstate(all="ignore"):  # of rows that are left out
+            block = x[start : start + BLOCK].astype(np.float64)
             result[start : start + BLOCK] = torch.from_numpy((block / 2 - mean / 2) / (std / 2))
     near = result.isfinite().all(dim=1).numpy()
     reading.bad(

@@ -80,7 +80,7 @@ def _read_text(path: Path, what: str) -> NDArray[Any]:  # noqa: ARG001  as _read
         column = header.index(SUGGESTED) if SUGGESTED in header else 0
         if len(header) > 1 and SUGGESTED not in header:
             raise ValueError(
-                f"expected one column, or one named {SUGGESTED}, got {', '.join(header)}"
+                f"expected one column, or one named {SUGGESTED}, got {', '.join(map(repr, header))}"
             )
         place = header.index("idx") if "idx" in header else None
         if place is not None and any(

@@ -8,6 +8,7 @@ features needs the same of a net of your own.
 import difflib
 import importlib
 import inspect
+import pickle
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -200,7 +201,10 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     except OSError:
         raise  # the file is missing or may not be read, which these errors say themselves
     except Exception as error:  # what a damaged file raises has no common type
-        raise ValueError(f"{path} cannot be read as a file of weights: {error}") from error
+        reason = "it is damaged, or it holds more than tensors, which is never unpickled here"
+        if not isinstance(error, pickle.UnpicklingError):
+            reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path} cannot be read as a file of weights: {reason}") from error
     if not isinstance(tensors, dict) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in tensors.items()
     ):

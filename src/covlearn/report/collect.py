@@ -16,7 +16,7 @@ from covlearn.noise import NoiseCard
 from covlearn.plain_files import read_json
 from covlearn.report import words
 from covlearn.report.suspects import gallery
-from covlearn.report.trained import TRANSITIONS, known_columns, known_transitions
+from covlearn.report.trained import TRANSITIONS, check_result, known_columns, known_transitions
 from covlearn.verdicts import RELABEL_BELOW
 
 FORMAT = 1
@@ -115,6 +115,7 @@ def of_train(record: records.Record) -> dict[str, Any]:
     card = config.get("noise")
     if card is not None:
         NoiseCard.from_dict(card)  # refuses what is none
+    check_result(record)
     known = known_columns(record, len(classes))
     wrong = known["given"] != known["clean"] if {"given", "clean"} <= set(known) else None
     rate = (

@@ -100,7 +100,8 @@ def against_means(
     """
     x = table.select_dtypes("number").astype(float).reindex(columns=table.columns)
     x = x.replace([np.inf, -np.inf], np.nan)
-    x = (x - x.mean()) / x.std().replace(0, np.nan)
+    with np.errstate(all="ignore"):  # columns of absurd size say nothing
+        x = (x - x.mean()) / x.std().replace(0, np.nan)
     relabel = np.array(labels["decision"]) == "relabel"
     return x, x.groupby(np.where(relabel, labels["suggested"], labels["given"])).mean()
 

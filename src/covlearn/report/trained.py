@@ -30,6 +30,26 @@ def known_columns(record: records.Record, num_classes: int) -> dict[str, NDArray
     return known
 
 
+def check_result(record: records.Record) -> None:
+    """What is said of D̂ is there and of its kind."""
+    labels = None if record.result is None else record.result.labels
+    if labels is None:
+        return
+    quality = labels.get("quality") if "quality" in labels else ""
+    figures = quality if isinstance(quality, dict) else {"precision": None, "recall": None}
+    values = [
+        labels.get("changed", ""),
+        *(figures.get(name, "") for name in ("precision", "recall")),
+    ]
+    if not isinstance(quality, dict | None) or not all(
+        isinstance(value, float | int | None) for value in values
+    ):
+        raise ValueError(
+            f"{record.folder / records.RESULT} must say how good the refined labels are; it is "
+            "damaged"
+        )
+
+
 def known_transitions(path: Path, num_classes: int) -> dict[str, NDArray[np.float64]]:
     """What a run's refinement.json says of T and T̂."""
     made = (read_json(path) if path.exists() else {}).get("transition", {})
