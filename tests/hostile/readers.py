@@ -4,6 +4,8 @@ A reader is given a folder in which one file is hostile, and must return somethi
 ValueError of one sentence.
 """
 
+import importlib
+import importlib.util
 import io
 import json
 import signal
@@ -127,6 +129,7 @@ def make_readers(scratch: Path) -> list[Reader]:
         *_data(scratch),
         *_labels(scratch),
         *_sources(),
+        *_saved_dataset(scratch),
         *_weights(scratch),
         *_fit_files(_fitted(scratch)),
         *_train_files(_trained(scratch)),
@@ -372,6 +375,21 @@ def _sources() -> list[Reader]:
         ),
         Reader("table of a benchmark", "t.toml", (TOML,), table),
     ]
+
+
+def _saved_dataset(scratch: Path) -> list[Reader]:
+    """A dataset of Hugging Face's on the disk, where their library is installed."""
+    if importlib.util.find_spec("datasets") is None:
+        return []
+    datasets = importlib.import_module("datasets")
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_pandas(_frame()).save_to_disk(scratch / "saved")
+    files = _files(scratch / "saved")
+
+    def read(folder: Path) -> object:
+        return read_examples(folder, label="label", on_bad="skip")
+
+    return [Reader(f"dataset {name}", name, (files[name],), read, files) for name in sorted(files)]
 
 
 def _weights(scratch: Path) -> list[Reader]:

@@ -155,6 +155,21 @@ def test_a_table_that_repeats_itself_for_ever_is_refused(
         read_examples(tmp_path / "t.parquet")
 
 
+def test_places_outside_of_a_dataset_are_not_read(tmp_path: Path) -> None:
+    """Offsets that lead out of the file: pyarrow would read what lies there, or crash."""
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    words = list("xyxyxy")
+    datasets.Dataset.from_dict({"a": words, "label": words}).save_to_disk(tmp_path / "saved")
+    place = next((tmp_path / "saved").glob("*.arrow"))
+    good, evil = (np.array([*range(6), last], dtype=np.int32).tobytes() for last in (6, 2**30))
+    content = place.read_bytes()
+    assert good in content
+    place.write_bytes(content.replace(good, evil, 1))
+    with pytest.raises(ValueError, match="cannot be read as a Hugging Face dataset"):
+        read_examples(tmp_path / "saved")
+
+
 # ---- Runs and tables of benchmarks ------------------------------------------------------------
 
 
