@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "covlearn"
 
 # A module may import those of lower floors, and on its own floor only those named before it.
 FLOORS = [
-    ["checks", "config", "shortage", "records", "records_frame", "kernels"],
+    ["checks", "config", "shortage", "npz", "plain_files", "records", "records_frame", "kernels"],
     ["losses", "noise", "transition", "sieve", "covariance", "reweight", "theory"],
     ["evidence", "calibration", "verdicts", "preparation", "cells"],
     ["schedules", "metrics"],
@@ -39,7 +39,7 @@ FLOORS = [
         "run",
         "testing",
     ],  # clean labels: out of a method's reach
-    ["job", "fitting", "estimator", "fitted", "diagnose", "exports", "report", "bench"],
+    ["job", "fitting", "estimator", "saved", "fitted", "diagnose", "exports", "report", "bench"],
     ["integrations"],
     ["cli", "__main__", "demo"],
 ]

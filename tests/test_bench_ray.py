@@ -23,6 +23,7 @@ pytest.importorskip("ray")
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 180
+NET = "tests.mortal:Patient"
 TOML = """
 title = "A small table"
 trials = 2
@@ -62,7 +63,7 @@ def local(table: Path) -> Path:
     """The files of a local run."""
     folder = table.parent / "local"
     options = ["--folder", str(folder), "--device", "cpu", "--keep-models"]
-    assert cli.main(["bench", str(table), *options]) == 0
+    assert cli.main(["bench", str(table), "--allow", NET, *options]) == 0
     return folder
 
 
@@ -148,14 +149,21 @@ def test_machines_that_do_not_share_the_folder_hand_the_files_back(
     folder = tmp_path / "runs"
     # Workers look for a mark that is not in any folder they see.
     monkeypatch.setattr(on_ray, "HERE", "not-there-")
-    cells = list(cells_of(read_table(table), trials=2, only=[]))
+    cells = list(cells_of(read_table(table, allow=[NET]), trials=2, only=[]))
     with on_ray.cluster(cluster.address, "auto", None) as runner:
         outcomes = list(
             run_cells(
-                read_table(table), cells, folder, device="auto", keep_models=True, runner=runner
+                read_table(table, allow=[NET]),
+                cells,
+                folder,
+                device="auto",
+                keep_models=True,
+                runner=runner,
             )
         )
-        again = list(run_cells(read_table(table), cells, folder, device="auto", runner=runner))
+        again = list(
+            run_cells(read_table(table, allow=[NET]), cells, folder, device="auto", runner=runner)
+        )
     assert [outcome.error for outcome in outcomes] == [None] * 4
     for path in PATHS:
         assert_same_run(folder / path, local / path)
@@ -163,8 +171,8 @@ def test_machines_that_do_not_share_the_folder_hand_the_files_back(
 
 
 def task_of(table: Path, folder: Path, **changes: Any) -> Task:
-    cell = next(iter(cells_of(read_table(table), trials=1, only=[])))
-    recorded = job_of(read_table(table), cell, []) | changes
+    cell = next(iter(cells_of(read_table(table, allow=[NET]), trials=1, only=[])))
+    recorded = job_of(read_table(table, allow=[NET]), cell, []) | changes
     place = folder / cell.path
     return Task(typed(Job, recorded), recorded, place, folder / "shared", "cpu", keep_models=True)
 
@@ -206,7 +214,7 @@ def test_options_that_do_not_go_together(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "runs"
-    assert cli.main(["bench", str(table), "--folder", str(folder), *options]) == 2
+    assert cli.main(["bench", str(table), "--allow", NET, "--folder", str(folder), *options]) == 2
     assert sentence in capsys.readouterr().err
     assert not folder.exists()
 

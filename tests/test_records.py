@@ -19,7 +19,15 @@ from covlearn import records
 from covlearn.config import plain, typed
 from covlearn.records import Accuracy, Figure, Result, Stage, differences, start
 
-CONFIG = {"format": 1, "covlearn": "0", "method": {"name": "ce", "plan": {"epochs": 3}}, "seed": 0}
+CONFIG = {
+    "format": 1,
+    "covlearn": "0",
+    "method": {"name": "ce", "plan": {"epochs": 3}},
+    "seed": 0,
+    "net": {"name": "mlp"},
+    "data": {"examples": 2, "classes": 2},
+    "machine": {"device": "cpu"},
+}
 ACCURACY = Accuracy(Figure(0.5, 1, "a"), Figure(0.25, 2, "b"), Figure(0.375, 2, "c"), None)
 RESULT = Result(
     method="ce",
@@ -178,10 +186,10 @@ def test_a_folder_whose_first_write_was_killed_is_new(tmp_path: Path) -> None:
 def test_another_configuration_is_refused_with_what_differs(tmp_path: Path, resume: bool) -> None:
     finish(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    other = {"format": 1, "method": {"name": "ce", "plan": {"epochs": 4}}, "seed": 0, "net": "mlp"}
+    other = CONFIG | {"method": {"name": "ce", "plan": {"epochs": 4}}, "preset": "paper"}
     with pytest.raises(ValueError, match=r"method\.plan\.epochs is 3 there, 4 here") as caught:
         start(tmp_path, other, resume=resume)
-    assert 'net is null there, "mlp" here' in str(caught.value)
+    assert 'preset is null there, "paper" here' in str(caught.value)
     assert "seed" not in str(caught.value)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from covlearn.plain_files import read_columns
 from covlearn.records import write_bytes
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -47,12 +48,9 @@ def write_cells(path: Path, names: Sequence[str], rows: Iterable[Sequence[object
 
 def read_cells(path: Path) -> dict[str, list[str]]:
     """The columns of a file of :func:`write_cells`."""
-    with path.open(newline="", encoding="utf-8") as file:
-        names, *rows = csv.reader(file)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     return {
         restored(name): [restored(cell) for cell in column]
-        for name, column in zip(names, columns, strict=True)
+        for name, column in read_columns(path).items()
     }
 
 

@@ -98,7 +98,8 @@ def write_atomically(path: Path, value: Any) -> None:
         # Through memory: torch.save hides a full disk behind a RuntimeError of its own.
         buffer = io.BytesIO()
         torch.save(value, buffer)
-        with partial.open("wb") as file:
+        partial.unlink(missing_ok=True)  # a link that someone put there is not followed
+        with partial.open("xb") as file:
             file.write(buffer.getbuffer())
             file.write(hashlib.sha256(buffer.getbuffer()).digest())
             file.flush()

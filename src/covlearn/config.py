@@ -11,7 +11,7 @@ import json
 import math
 import textwrap
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -160,6 +160,15 @@ def as_text(value: Any) -> str:
     if isinstance(value, tuple | list):
         return ",".join(map(as_text, value)) or "()"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def check_allowed(name: str, allow: Collection[str], *, where: str) -> None:
+    """Code that a file names, ``pkg.mod:name``, is imported only if the user has named it, too."""
+    if ":" in name and name not in allow:
+        raise ValueError(
+            f"{where} names code that is no part of covlearn, {name!r}, which would be imported "
+            f"and run; if you trust it, say so with --allow {name} (allow=[{name!r}])"
+        )
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -350,7 +359,7 @@ def _from_json(value: Any) -> Any:
         return value
     try:
         return json.loads(value)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f'expected JSON, as {{"epochs": 20}}, got {value!r}') from error
 
 

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from covlearn import cells, records
-from covlearn.fitted import EXAMPLES, TABLE, Fitted
+from covlearn.fitted import Fitted
+from covlearn.inputs.images import BadImage, check_image
 
 CSV_NAME, PARQUET_NAME = "clean.csv", "clean.parquet"
 HF_NAME = "data/train-00000-of-00001.parquet"
@@ -63,14 +64,9 @@ def clean_table(fitted: Fitted) -> pd.DataFrame:
     Rows to drop are still in it.
     """
     labels = fitted.labels
-    examples = pd.read_parquet(fitted.folder / EXAMPLES)
-    if len(labels["id"]) != len(examples) or labels["id"] != examples["id"].tolist():
-        raise ValueError(
-            f"{fitted.folder / records.LABELS} must have the {len(examples)} examples of the run "
-            "in their order, got others; it was changed after the run"
-        )
     relabel = np.array(labels["decision"]) == "relabel"
-    table = pd.DataFrame({"id": examples["id"], "path": examples["path"]})
+    paths = [None if path is None else str(path) for path in fitted.paths]
+    table = pd.DataFrame({"id": labels["id"], "path": paths})
     table["label"] = np.where(relabel, labels["suggested"], labels["given"])
     table["suggested"] = labels["suggested"]
     for name in ADDED:
@@ -83,9 +79,8 @@ def clean_table(fitted: Fitted) -> pd.DataFrame:
 
 def _with_own_columns(fitted: Fitted, table: pd.DataFrame) -> pd.DataFrame:
     """The source's own columns with the label repaired, and the verdict beside them."""
-    path = fitted.folder / TABLE
-    if path.exists():
-        whole = pd.read_parquet(path)
+    if fitted.table is not None:
+        whole = fitted.table.copy()
         column = fitted.recipe.get("label") or "label"
         whole[column] = table["label"].to_numpy()
         if "id" not in whole:
@@ -134,6 +129,10 @@ def _to_folders(fitted: Fitted, table: pd.DataFrame, folder: Path, *, copy: bool
         source = Path(row.path)
         if not source.is_file():
             raise ValueError(f"{source} is not there any more; the export needs every image")
+        try:
+            check_image(source)  # a run of somebody else's may name any file of this machine
+        except BadImage as error:
+            raise ValueError(f"{source} must be an image to be exported, but {error}") from error
         target = folder / place[row.label] / cells.safe_name(source.name)
         number = 2
         while Path(str(target).casefold()) in taken:  # from two folders, or by case alone
@@ -156,8 +155,7 @@ def _link_or_copy(source: Path, target: Path, *, copy: bool) -> None:
 
 def _to_label_studio(fitted: Fitted, table: pd.DataFrame, folder: Path) -> None:
     """What a person should look at, as tasks with the model's suggestion, worst label first."""
-    own = fitted.folder / TABLE
-    columns = pd.read_parquet(own) if own.exists() else None
+    columns = fitted.table
     images = bool(table["path"].notna().all())
     shown = table[table["decision"] != "keep"].sort_values("quality", kind="stable")
     tasks = []

@@ -16,6 +16,7 @@ A network is built again from its configuration and weights: nothing is unpickle
 import io
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,8 +29,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import covlearn
-from covlearn import cells, distributed, records
-from covlearn.config import plain, typed
+from covlearn import cells, distributed, records, saved
+from covlearn.config import check_allowed, plain
 from covlearn.data import Resident, Split
 from covlearn.data.augment import Augmentation
 from covlearn.data.sources import still
@@ -45,20 +46,13 @@ from covlearn.evaluation import (
 )
 from covlearn.fitting import Fit, Setup, fit_split, set_up
 from covlearn.inputs import Examples
-from covlearn.nets import build_net, load_pretrained
+from covlearn.nets import build_net, load_pretrained, num_parameters
+from covlearn.noise.inputs import check_seed
 from covlearn.preparation import Standardizer
 from covlearn.run import input_shape, machine_config, method_name
+from covlearn.saved import COLUMNS, EXAMPLES, RECIPE, REFINEMENT, TABLE, TRUSTED
 from covlearn.stages import alone_in, digests_of_files, start_as
 from covlearn.verdicts import DECISIONS
-
-RECIPE, EXAMPLES, TABLE, REFINEMENT = (
-    "recipe.json",
-    "examples.parquet",
-    "table.parquet",
-    "refinement.npz",
-)
-TRUSTED = "trusted.csv"
-COLUMNS = ("id", "given", "suggested", "decision", "quality", "confidence", "reason")
 
 
 @dataclass(frozen=True)
@@ -125,6 +119,7 @@ def fit_examples(
 
     ``source`` says for the record where the examples are from.
     """
+    check_seed(seed)
     prepared = Prepared.of(examples)
     setup = set_up(
         method, split=prepared.split, preset=preset, net=net, settings=settings, device=device
@@ -255,32 +250,61 @@ class Fitted:
     standardizer: Standardizer | None
     augmentation: Augmentation | None
 
+    allow: tuple[str, ...] = ()
+    """Code that the run may import, ``pkg.mod:factory``: a network of one's own."""
+
     @cached_property
     def labels(self) -> dict[str, list[str]]:
         """The columns of labels.csv as text."""
-        return cells.read_cells(self.folder / records.LABELS)
+        return saved.read_labels(self.folder, self.classes)
+
+    @cached_property
+    def paths(self) -> list[Path | None]:
+        """The image file of each example, None where it is none of its own."""
+        return saved.read_paths(self.folder, self.labels["id"])
+
+    @cached_property
+    def table(self) -> Any:
+        """The source's own columns as a DataFrame; None where it was no table."""
+        return saved.read_own_table(self.folder, len(self.labels["id"]))
+
+    @cached_property
+    def statistics(self) -> dict[str, NDArray[np.float64]]:
+        """``transition`` and ``covariance``, (K, K) each."""
+        return saved.read_statistics(self.folder, len(self.classes))
+
+    @cached_property
+    def people(self) -> dict[str, tuple[str, str]]:
+        """By id, the label that a person decided on and the one that it replaces."""
+        return saved.read_people(self.folder, self.classes)
 
     @cached_property
     def model(self) -> nn.Module:
-        """The network, in evaluation mode."""
+        """The network, in evaluation mode; one of somebody's own only if it is allowed."""
+        config, weights = self.folder / records.CONFIG, self.folder / records.MODEL
         name, options = self.config["net"]["name"], dict(self.config["net"])
+        check_allowed(name, self.allow, where=str(config))
         options.pop("name")
         options.pop("pretrained", None)  # all weights are in the run's own file
-        net = build_net(
-            name,
-            num_classes=len(self.classes),
-            input_shape=self.config["data"]["shape"],
-            seed=0,
-            options=options,
-        )
-        load_pretrained(net, self.folder / records.MODEL)
+        described: dict[str, Any] = {
+            "num_classes": len(self.classes),
+            "input_shape": self.config["data"].get("shape"),
+            "options": options,
+        }
+        if not weights.is_file():
+            raise ValueError(f"{weights} is missing: the folder is not the whole one of a run")
+        if num_parameters(name, **described) > weights.stat().st_size:
+            raise ValueError(f"{config} must describe the network of {weights}, got a larger one")
+        net = build_net(name, seed=0, **described)
+        if load_pretrained(net, weights):
+            raise ValueError(f"{weights} must have weights for each class of {self.folder}")
         return net.eval()
 
     def probabilities(self, x: Tensor, *, device: str = "cpu") -> NDArray[np.float64]:
         """(N, K) of inputs as ``read_examples`` makes them by the recipe."""
         if self.standardizer is not None:
             x = torch.from_numpy(self.standardizer(x.numpy())).float()
-        expected = self.config["data"]["shape"]
+        expected = self.config["data"].get("shape")
         unlabelled = torch.zeros(len(x), dtype=torch.int64)
         split = Split(x, unlabelled, len(self.classes), self.augmentation)
         if list(input_shape(split)) != expected:
@@ -293,8 +317,12 @@ class Fitted:
         return np.asarray(logits.cpu().double().softmax(dim=1).numpy())
 
 
-def load(folder: str | os.PathLike[str]) -> Fitted:
-    """What ``covlearn fit`` left in a folder."""
+def load(folder: str | os.PathLike[str], *, allow: Sequence[str] = ()) -> Fitted:
+    """What ``covlearn fit`` left in a folder.
+
+    A run may name a network of its owner's, ``pkg.mod:factory``. That is code: it is imported when
+    the network is asked for, and only if ``allow`` names it, too.
+    """
     folder = Path(folder)
     config = records.read_config(folder)
     if config.get("command") != "fit":
@@ -304,16 +332,21 @@ def load(folder: str | os.PathLike[str]) -> Fitted:
         raise ValueError(
             f"{folder} holds an unfinished run; continue it with covlearn fit --resume"
         )
-    made = records.read_json(folder / RECIPE)
-    mean, scale, moved = made["mean"], made["scale"], made["augmentation"]
+    if not {*DECISIONS} <= set(result.decisions) or not {"found", "sentence"} <= set(
+        result.evidence
+    ):
+        raise ValueError(f"{folder / records.RESULT} must have decisions and evidence of a fit")
+    saved.check_source(config, folder / records.CONFIG)
+    made = saved.read_recipe(folder)
     return Fitted(
         folder=folder,
         config=config,
         result=result,
-        recipe=made["recipe"],
-        classes=made["classes"],
-        standardizer=None if mean is None else Standardizer(np.array(mean), np.array(scale)),
-        augmentation=None if moved is None else typed(Augmentation, moved),
+        recipe=made.recipe,
+        classes=made.classes,
+        standardizer=made.standardizer,
+        augmentation=made.augmentation,
+        allow=tuple(allow),
     )
 
 

@@ -177,7 +177,7 @@ def json_or_text(text: Any) -> Any:
     """A value whose type is not known: JSON if it reads as such."""
     try:
         return json.loads(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return text
 
 

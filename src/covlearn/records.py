@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from covlearn.config import plain, typed
+from covlearn.plain_files import parse_json, read_columns, read_json, read_text
 
 try:
     import fcntl
@@ -45,6 +46,17 @@ LABELS, MODEL, STAGES = "labels.csv", "model.safetensors", "stages"
 REFINEMENT, PROBS = "refinement.json", "probs.npz"
 PARTIAL = ".partial"  # how the name of a file that is being written ends
 LISTED = 5  # differences that a message names
+MOST_CLASSES = 1_000_000
+# What readers of a configuration rely on.
+CONFIG_FIELDS: dict[str, type] = {
+    "covlearn": str,
+    "method.name": str,
+    "net.name": str,
+    "seed": int,
+    "data.examples": int,
+    "data.classes": int,
+    "machine": dict,
+}
 Outcome = TypeVar("Outcome")
 
 
@@ -133,11 +145,24 @@ def read(folder: str | os.PathLike[str]) -> Record:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """What was run, of a format that can be read."""
-    config = read_json(folder / CONFIG)
+    path = folder / CONFIG
+    config = read_json(path)
     if config.get("format") != FORMAT:
         raise ValueError(
-            f"{folder / CONFIG} must have format {FORMAT}, got {config.get('format')!r}; read it "
-            "with the version of covlearn that wrote it"
+            f"{path} must have format {FORMAT}, got {config.get('format')!r}; read it with the "
+            "version of covlearn that wrote it"
+        )
+    for name, kind in CONFIG_FIELDS.items():
+        value: Any = config
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(
+                f"{path} must hold {name} as covlearn writes it, got {_short(value)}; it is damaged"
+            )
+    if not 0 < config["data"]["classes"] <= MOST_CLASSES:
+        raise ValueError(
+            f"{path} must have 1…{MOST_CLASSES:,} classes, got {config['data']['classes']:,}"
         )
     return config
 
@@ -163,10 +188,10 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     path = folder / METRICS
     if not path.exists():
         return []
-    *lines, rest = path.read_text(encoding="utf-8").split("\n")
+    *lines, rest = read_text(path).split("\n")
     if not _is_json(rest):
         rest = ""
-    return [json.loads(line) for line in [*lines, rest] if line]
+    return [_epoch(line, path, number) for number, line in enumerate([*lines, rest], 1) if line]
 
 
 def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | None:
@@ -269,6 +294,8 @@ def abandon_if_empty(folder: Path) -> None:
     if not (folder / METRICS).exists() and not (folder / STAGES).exists():
         for name in (ENVIRONMENT, CONFIG):
             (folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something else is in it
+            folder.rmdir()
 
 
 def differences(there: Any, here: Any, *, path: str = "") -> list[str]:
@@ -302,8 +329,13 @@ def write_metrics(folder: Path, history: Mapping[str, Iterable[Mapping[str, Any]
 
 def append_metrics(folder: Path, stage: str, record: Mapping[str, Any]) -> None:
     """One epoch more."""
-    with (folder / METRICS).open("a", encoding="utf-8") as file:
+    with open(folder / METRICS, "a", encoding="utf-8", opener=without_links) as file:
         file.write(_line(stage, record))
+
+
+def without_links(path: str, flags: int) -> int:
+    """Opens a file to write to, but no link to one, which might be anywhere."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def write_table(path: Path, columns: Mapping[str, Sequence[Any] | None]) -> None:
@@ -319,13 +351,7 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any] | None]) -> None
 
 def read_table(path: Path) -> dict[str, list[Any]]:
     """The columns of a CSV file with numbers as numbers and empty cells as None."""
-    with path.open(newline="", encoding="utf-8") as file:
-        names, *rows = csv.reader(file)
-    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-    return {
-        name: [_number(cell) for cell in column]
-        for name, column in zip(names, columns, strict=True)
-    }
+    return {name: [_number(cell) for cell in column] for name, column in read_columns(path).items()}
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -333,7 +359,9 @@ def write_bytes(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
     try:
-        with partial.open("wb") as file:
+        # Nobody's link at this place is followed out of the folder.
+        partial.unlink(missing_ok=True)
+        with partial.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -346,22 +374,22 @@ def _line(stage: str, record: Mapping[str, Any]) -> str:
     return json.dumps(plain({"stage": stage, **record}), allow_nan=False) + "\n"
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of a run."""
+def _epoch(line: str, path: Path, number: int) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ValueError(f"{path} is missing: {path.parent} is not the folder of a run") from error
-    except ValueError as error:  # neither text nor JSON
-        raise ValueError(f"{path} must hold JSON, but it is damaged: {error}") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
-    return value
+        record = parse_json(line)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}, must hold JSON: {error}") from error
+    values = record.values() if isinstance(record, dict) else [[]]
+    if not all(value is None or isinstance(value, str | int | float) for value in values) or not (
+        isinstance(record.get("stage"), str) and isinstance(record.get("epoch"), int)
+    ):
+        raise ValueError(f"{path}, line {number}, must hold an epoch: its stage and its figures")
+    return dict(record)
 
 
 def _is_json(line: str) -> bool:
     try:
-        json.loads(line)
+        parse_json(line)
     except ValueError:
         return False
     return True

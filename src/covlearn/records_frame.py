@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from covlearn import records
+from covlearn.plain_files import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,13 +50,13 @@ def read_runs(
 def _runs(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Run folders and their configurations; a config.json of another program is passed over."""
     for path in sorted(folder.rglob(records.CONFIG)):
-        if "covlearn" in records.read_json(path):
+        if "covlearn" in read_json(path):
             yield path.parent, records.read_config(path.parent)
 
 
 def _row(place: Path, config: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     result_path = place / records.RESULT
-    result = records.read_json(result_path) if result_path.exists() else {}
+    result = read_json(result_path) if result_path.exists() else {}
     noise = config.get("noise") or {}
     data = config["data"]
     row = {

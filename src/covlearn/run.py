@@ -32,6 +32,7 @@ from covlearn.local_run import LocalRun, input_shape, machine_config
 from covlearn.methods import METHODS, Method
 from covlearn.methods.base import view_of
 from covlearn.noise import NoiseCard
+from covlearn.noise.inputs import check_seed
 from covlearn.records import Result
 from covlearn.stages import (
     alone_in,
@@ -85,6 +86,7 @@ def fit_and_evaluate(
     words what the run is, for the record.
     """
     folder = Path(folder)
+    check_seed(seed)
     if clean is not None:
         clean = check_labels(clean, num_classes=split.num_classes, length=len(split), name="clean")
     for name, other in (("test", test), ("validation", validation)):

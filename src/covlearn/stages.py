@@ -45,7 +45,8 @@ class FollowedCheckpoint(Checkpoint):
         if self.shared is None or fcntl is None or distributed.process() != 0:
             return
         self.shared.parent.mkdir(parents=True, exist_ok=True)
-        self._claim = self.shared.with_suffix(".lock").open("wb")
+        place = self.shared.with_suffix(".lock")
+        self._claim = open(place, "ab", opener=records.without_links)  # noqa: SIM115  until release
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(self._claim, fcntl.LOCK_EX)
 

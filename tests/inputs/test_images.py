@@ -165,7 +165,7 @@ def test_huge_images_are_refused_by_their_header(
 def test_what_moves_is_refused(tmp_path: Path, suffix: str) -> None:
     frames = [Image.fromarray(pixels(seed)) for seed in range(3)]
     frames[0].save(tmp_path / f"x.{suffix}", save_all=True, append_images=frames[1:])
-    with pytest.raises(BadImage, match=r"3 frames and one is expected"):
+    with pytest.raises(BadImage, match="several frames and one is expected"):
         check_image(tmp_path / f"x.{suffix}")
 
 

@@ -8,7 +8,8 @@ import pandas as pd
 from PIL import Image
 
 from covlearn import cells, records
-from covlearn.fitted import COLUMNS, TRUSTED, FitResult
+from covlearn.fitted import FitResult
+from covlearn.saved import COLUMNS, TRUSTED
 from covlearn.verdicts import judge
 
 CLASSES = ["ash", "birch", "cedar", "=elm()"]

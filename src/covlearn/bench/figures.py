@@ -1,7 +1,6 @@
 """Pictures of a table's records: PNG files beside the runs. Needs matplotlib, reads files alone."""
 
 import importlib.util
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from covlearn import records
 from covlearn.bench.summary import collect
 from covlearn.bench.table import Cell, Column, Row, Table
 from covlearn.metrics import calibration_error
+from covlearn.plain_files import read_json
 
 CURVES = {"test_accuracy": "test accuracy", "memorisation": "share of wrong labels fitted"}
 
@@ -40,7 +40,7 @@ def _of_column(table: Table, column: Column, folder: Path, out: Path) -> Iterato
     for row, run in shown.values():
         kept = run / records.REFINEMENT
         if kept.exists():
-            refinement = json.loads(kept.read_text(encoding="utf-8"))
+            refinement = read_json(kept)
             result = records.read_result(run)
             threshold = None if result is None else result.facts.get("threshold")
             where = f"{column.name}, {row.title or row.name}, trial 0"

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from covlearn import records
+from covlearn import cells, records
 from covlearn.bench.table import FIGURES, Cell, Column, Row, Table, job_of
+from covlearn.plain_files import read_json
 
 NOTHING = "—"
 
@@ -121,7 +122,7 @@ def finished_results(
         name = there.relative_to(folder).as_posix()
         try:
             result = records.read_result(there)
-            config = records.read_json(there / records.CONFIG)
+            config = read_json(there / records.CONFIG)
         except ValueError as error:
             left_out.append(f"{name}: {error}")
             continue
@@ -286,7 +287,7 @@ def environments_of(entries: Iterable[Entry], folder: Path) -> dict[str, int]:
     places = {Cell(each.row, each.column, trial).path for each in entries for trial in each.trials}
     for place in sorted(places):
         path = folder / place / records.ENVIRONMENT
-        there = records.read_json(path) if path.exists() else {}
+        there = read_json(path) if path.exists() else {}
         device = there.get("gpu") or there.get("processor") or "unknown"
         text = f"{device}, torch {there.get('torch')}, commit {there.get('commit') or 'unknown'}"
         seen[text] = seen.get(text, 0) + 1
@@ -301,8 +302,8 @@ def write_summary(table: Table, folder: Path, settings: Sequence[str] = ()) -> l
     text = as_markdown(table, entries, differences=differences, environments=environments)
     records.write_bytes(folder / "table.md", text.encode())
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: ["" if row.get(name) is None else row[name] for row in rows] for name in names}
-    records.write_table(folder / "table.csv", columns)
+    values = (["" if row.get(name) is None else row[name] for name in names] for row in rows)
+    cells.write_cells(folder / "table.csv", names, values)
     whole = {
         "title": table.title,
         "environments": environments,

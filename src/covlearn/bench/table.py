@@ -1,14 +1,15 @@
 """What a table consists of, as its TOML file says it. Nothing here imports torch."""
 
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from covlearn.config import nearest, typed
+from covlearn.config import check_allowed, nearest, typed
 
 FIGURES = ("best", "last", "mean_of_last_ten", "selected")
+MOST_TRIALS = 10_000
 KEYS = ("row", "method", "column", "data", "noise", "rate")
 
 
@@ -91,8 +92,7 @@ class Table:
                     )
         for name in (name for pair in self.pairs for name in pair):
             _known("pairs", name, rows)
-        if self.trials < 1:
-            raise ValueError(f"trials must be positive, got {self.trials}")
+        check_trials(self.trials, fewest=1)
 
     def trained(self, row: Row) -> Row:
         """The row whose runs a row reads: itself, or the one that it names."""
@@ -157,19 +157,32 @@ def merged(*layers: Sequence[str]) -> list[str]:
     return list(last.values())
 
 
-def read_table(path: Path) -> Table:
-    """The table in a TOML file, all of it checked."""
+def read_table(path: Path, *, allow: Collection[str] = ()) -> Table:
+    """The table in a TOML file, all of it checked.
+
+    A table may name methods and networks of its author's, ``pkg.mod:Class``. That is code: it is
+    refused here unless ``allow`` names it, too.
+    """
     try:
         with path.open("rb") as file:
             content = tomllib.load(file)
     except FileNotFoundError:
         raise ValueError(f"there is no table {path}; check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} must be TOML: {error}") from error
     try:
-        return typed(Table, content)
+        table = typed(Table, content)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    for name in [table.net or "", *(row.method for row in table.rows)]:
+        check_allowed(name, allow, where=str(path))
+    return table
+
+
+def check_trials(trials: int, *, fewest: int) -> None:
+    """So many that all cells can be listed."""
+    if not fewest <= trials <= MOST_TRIALS:
+        raise ValueError(f"trials must be {fewest}…{MOST_TRIALS:,}, got {trials:,}")
 
 
 def with_data(table: Table, data: str | None) -> Table:

@@ -1,19 +1,21 @@
 """The command line: one file a command, imported when it is asked for, so that help is quick.
 
-Exit codes: 0 done, 1 a cell of a table failed, 2 bad input or no room on the disk or in memory (one
-sentence on standard error), 130 interrupted.
+Exit codes: 0 done, 1 a cell of a table failed, 2 bad input or no room on the disk or in memory, 3
+an error of covlearn's own, 130 interrupted. What is wrong is one sentence on standard error;
+``--debug`` shows where it happened.
 """
 
 import argparse
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import covlearn
-from covlearn import records
+from covlearn import records, shortage
 from covlearn.cli import (
     bench,
     clean,
@@ -28,7 +30,7 @@ from covlearn.cli import (
     report,
     train,
 )
-from covlearn.shortage import in_words, is_shortage
+from covlearn.cli.say import one_line, say
 
 COMMANDS = (
     *(fit, report, predict, clean, diagnose, export, doctor),
@@ -52,17 +54,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output has gone; Python must not try again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ValueError, ImportError) as error:
-        return failed(str(error))
-    except OSError as error:
+    except Exception as error:
+        if args.debug:
+            traceback.print_exc()
+        return failed(*in_words(error, args, how_to_resume(args, argv)))
+
+
+def in_words(error: Exception, args: argparse.Namespace, resume: str) -> tuple[str, int]:
+    """What went wrong as a sentence, and the exit code."""
+    if isinstance(error, ValueError | ImportError):
+        return str(error), 2
+    if isinstance(error, OSError):
         where = error.filename or getattr(args, "out", None) or "a file"
-        return failed(
-            f"cannot read or write {where}: {error.strerror or error}{how_to_resume(args, argv)}"
-        )
-    except (MemoryError, RuntimeError) as error:
-        if not is_shortage(error):
-            raise
-        return failed(f"{in_words(error)}{how_to_resume(args, argv)}")
+        return f"cannot read or write {where}: {error.strerror or error}{resume}", 2
+    if shortage.is_shortage(error):
+        return f"{shortage.in_words(error)}{resume}", 2
+    return (
+        f"an error that covlearn does not foresee, {type(error).__name__}: {error}; please report "
+        f"it with what the same command prints with --debug{resume}"
+    ), 3
 
 
 class Parser(argparse.ArgumentParser):
@@ -70,7 +80,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exits with code 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -84,7 +94,23 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_parser(commands)
+    add_debug(parser)
+    parser.set_defaults(debug=False)
     return parser
+
+
+def add_debug(parser: argparse.ArgumentParser) -> None:
+    """``--debug``, before the command or after it."""
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show where an error happened",
+    )
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                add_debug(inner)
 
 
 def how_to_resume(args: argparse.Namespace, argv: Sequence[str]) -> str:
@@ -100,7 +126,7 @@ def how_to_resume(args: argparse.Namespace, argv: Sequence[str]) -> str:
     return f"; nothing that was saved is lost, continue with: {again}"
 
 
-def failed(message: str, *, code: int = 2) -> int:
+def failed(message: str, code: int) -> int:
     """One sentence on standard error."""
-    print(f"covlearn: {message}", file=sys.stderr)
+    say(f"covlearn: {one_line(message)}", file=sys.stderr)
     return code

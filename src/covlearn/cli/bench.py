@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import progress_bars
+from covlearn.cli.say import add_allow, one_line, printable, say
 
 if TYPE_CHECKING:
     from covlearn.bench.execute import Outcome
@@ -58,6 +59,7 @@ def add_parser(commands: Any) -> None:
     add("--processes", type=int, default=1, help="cells at a time (default: 1; 4 pays on one GPU)")
     add("--on", metavar="CLUSTER", help="run on a Ray cluster: its address, or ray; see below")
     add("--gpus", type=float, metavar="SHARE", help="of a GPU a cell takes there (default: 1)")
+    add_allow(parser, "table")
     add("--set", nargs="+", action="extend", default=[], metavar="PATH=VALUE", help="as in train")
     add(
         "--keep-models", action="store_true", help="keep weights and label tables, not records only"
@@ -76,7 +78,7 @@ def bench(args: argparse.Namespace) -> int:
     from covlearn.bench.table import cells_of, read_table, with_data  # noqa: PLC0415
     from covlearn.cli.train import process_group  # noqa: PLC0415
 
-    table = with_data(read_table(args.table), args.data)
+    table = with_data(read_table(args.table, allow=args.allow), args.data)
     trials = table.trials if args.trials is None else args.trials
     check_options(args, trials)
     cells = list(cells_of(table, trials=trials, only=args.only))
@@ -100,7 +102,7 @@ def bench(args: argparse.Namespace) -> int:
             if args.processes == 1:
                 progress = stack.enter_context(progress_bars(lambda: grid(table, entries)))
             elif device.startswith("cuda") and not at_once:
-                print(WITHOUT_MPS, file=sys.stderr)
+                say(WITHOUT_MPS, file=sys.stderr)
         outcomes = run_cells(
             table,
             cells,
@@ -115,7 +117,7 @@ def bench(args: argparse.Namespace) -> int:
         )
         for number, outcome in enumerate(outcomes, start=1):
             entries = write_summary(table, folder, args.set)
-            say(outcome, number, len({cell.path for cell in cells}))
+            tell(outcome, number, len({cell.path for cell in cells}))
             if outcome.error is not None:
                 failures.append(outcome)
     if args.figures is not None:
@@ -123,7 +125,7 @@ def bench(args: argparse.Namespace) -> int:
 
         draw(table, folder, args.figures)
     if args.json:
-        print(json.dumps(as_rows(entries)))
+        say(json.dumps(as_rows(entries)))
     else:
         show(table, entries, folder)
     return 1 if failures else 0
@@ -131,10 +133,11 @@ def bench(args: argparse.Namespace) -> int:
 
 def check_options(args: argparse.Namespace, trials: int) -> None:
     """What cannot be asked for together, or at all."""
-    if trials < 0 or args.processes < 1:
-        raise ValueError(
-            f"expected --trials ≥ 0 and --processes ≥ 1, got {trials} and {args.processes}"
-        )
+    from covlearn.bench.table import check_trials  # noqa: PLC0415
+
+    check_trials(trials, fewest=0)
+    if args.processes < 1:
+        raise ValueError(f"expected --processes ≥ 1, got {args.processes}")
     if args.on is not None and args.processes != 1:
         raise ValueError(
             "--processes is for this machine; with --on the cluster runs as many cells as it has "
@@ -163,8 +166,8 @@ def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: li
         if isinstance(method, CAL):
             epochs += (method.rounds - 1) * method.plan.epochs
         total, left = total + epochs, left + 1
-        print(f"{path}: {epochs} epochs")
-    print(f"{left} of {len(by_path)} cells are to be run, {total:,} epochs in all at most")
+        say(f"{path}: {epochs} epochs")
+    say(f"{left} of {len(by_path)} cells are to be run, {total:,} epochs in all at most")
 
 
 def named(progress: Any) -> Any:
@@ -176,7 +179,7 @@ def named(progress: Any) -> Any:
     return of
 
 
-def say(outcome: "Outcome", number: int, total: int) -> None:
+def tell(outcome: "Outcome", number: int, total: int) -> None:
     """One line a finished cell, on standard error."""
     if outcome.result is None:
         text = outcome.error or "no result"
@@ -185,21 +188,27 @@ def say(outcome: "Outcome", number: int, total: int) -> None:
         text = "no epochs"
         if best is not None and last is not None:
             text = f"best {best.value:.2%}, last {last.value:.2%}, {outcome.result.seconds:.0f} s"
-    print(f"[{number}/{total}] {outcome.cell.path}: {text}", file=sys.stderr)
+    say(f"[{number}/{total}] {outcome.cell.path}: {one_line(text)}", file=sys.stderr)
 
 
 def grid(table: "Table", entries: "Sequence[Entry]") -> Any:
     """The table as it stands."""
+    from rich.table import Column  # noqa: PLC0415
     from rich.table import Table as Shown  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     from covlearn.bench.summary import compared_text  # noqa: PLC0415
 
-    shown = Shown("method", *(column.name for column in table.columns), title=table.title)
+    def plain(text: str) -> Text:
+        return Text(printable(text))  # which has no markup
+
+    names = [Column(plain(column.name)) for column in table.columns]
+    shown = Shown("method", *names, title=plain(table.title))
     by_place = {(each.row.name, each.column.name): each for each in entries}
     for row in table.rows:
         cells = [compared_text(by_place[row.name, column.name]) for column in table.columns]
         cells = [cell.replace("**", "").replace(" (paper", "\n(paper") for cell in cells]
-        shown.add_row(row.title or row.name, *cells)
+        shown.add_row(*map(plain, (row.title or row.name, *cells)))
     return shown
 
 
@@ -210,5 +219,5 @@ def show(table: "Table", entries: "Sequence[Entry]", folder: Path) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(grid(table, entries))
     for text in dict.fromkeys(text for each in entries for text in each.left_out):
-        console.print(f"left out: {text}", markup=False)
+        console.print(f"left out: {one_line(text)}", markup=False)
     console.print(f"ours (n) over the paper's and the difference; files: {folder}", markup=False)

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from covlearn.cli.say import say
+
 FORMS = ("csv", "parquet", "folder", "label-studio", "hf")
 EXAMPLE = """\
 example:
@@ -44,13 +46,13 @@ def clean(args: argparse.Namespace) -> int:
     fitted = load(args.run)
     if args.dry_run:
         count = fitted.result.decisions
-        print(
+        say(
             f"{fitted.result.examples - count['drop']:,} examples, {count['relabel']:,} with a "
             f"repaired label, {count['drop']:,} left out; nothing was written"
         )
         return 0
     done = export(fitted, args.out, args.form, copy=args.copy)
-    print(
+    say(
         f"{done.examples:,} examples, {done.relabelled:,} with a repaired label, "
         f"{done.left_out:,} left out: {args.out}"
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import step_bars
+from covlearn.cli.say import say
 from covlearn.config import nearest
 
 if TYPE_CHECKING:
@@ -57,17 +58,17 @@ def fetch(args: argparse.Namespace) -> int:
     facts = cifar.lookup(args.name)
     with step_bars() as progress:
         fetched = get(facts, source=args.source, folder=args.to, progress=progress)
-    print(
+    say(
         f"{facts.title}: {facts.num_train:,} training and {facts.num_test:,} test images, every "
         f"digest is right; from {fetched.what}, in {fetched.path}"
     )
     if fetched.order != cifar.OFFICIAL:
-        print(
+        say(
             "the folder does not say the official order: the images are sorted by their digests, "
             "and published noise labels do not fit them"
         )
     if args.to is not None:
-        print(f"covlearn finds it there with COVLEARN_DATA={args.to}")
+        say(f"covlearn finds it there with COVLEARN_DATA={args.to}")
     return 0
 
 
@@ -119,7 +120,7 @@ def check_data(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.path} does not exist")
     with step_bars() as progress:
         text = checks[args.name](args.name, args.path, progress)
-    print(text)
+    say(text)
     return 0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import step_bars
+from covlearn.cli.say import add_allow, one_line, say
 
 if TYPE_CHECKING:
     from covlearn.diagnose import Diagnosis
@@ -39,6 +40,7 @@ def add_parser(commands: Any) -> None:
     add("run", metavar="RUN", type=Path, help="folder of a run of covlearn fit")
     add("--draws", type=int, default=199, help="of class-dependent noise (default: 199)")
     add("--seed", type=int, default=0, help="of the draws (default: 0)")
+    add_allow(parser, "run")
     add("--dry-run", action="store_true", help="say what would be done, and stop")
     add("--json", action="store_true", help="print the diagnosis as one JSON object")
 
@@ -50,9 +52,9 @@ def diagnose(args: argparse.Namespace) -> int:
     from covlearn.fitted import load  # noqa: PLC0415
 
     check_draws(args.draws)
-    fitted = load(args.run)
+    fitted = load(args.run, allow=args.allow)
     if args.dry_run:
-        print(
+        say(
             f"{fitted.result.examples:,} examples, {fitted.result.classes:,} classes, read from "
             f"{fitted.config['source']['path']}; {args.draws} draws of class-dependent noise\n"
             f"nothing was written; without --dry-run it would be in {args.run / DIAGNOSIS}"
@@ -67,7 +69,7 @@ def diagnose(args: argparse.Namespace) -> int:
             reading=lambda done, total, what: show(what, done, total),
         )
         records.write_json(args.run / DIAGNOSIS, found.json())
-    print(json.dumps(found.json()) if args.json else summary(found, args.run / DIAGNOSIS))
+    say(json.dumps(found.json()) if args.json else summary(found, args.run / DIAGNOSIS))
     return 0
 
 
@@ -97,14 +99,14 @@ def summary(found: "Diagnosis", path: Path) -> str:
             for advice in found.methods
         ),
     ]
-    lines += [f"Note: {sentence}." for sentence in found.cautions]
+    lines += [f"Note: {one_line(sentence)}." for sentence in found.cautions]
     return "\n".join([*lines, f"All numbers: {path}"])
 
 
 def table(found: "Diagnosis") -> list[str]:
     """The covariances, a row a refined class; of many classes the largest entries only."""
     head = "Cov(T_ij(X), ℓ_j(X) | ŷ = i)"
-    classes, rows = found.classes, found.covariance
+    classes, rows = [one_line(name) for name in found.classes], found.covariance
     if len(classes) > WIDEST:
         entries = [
             (value, i, j)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import covlearn
+from covlearn.cli.say import say
 
 NEEDED = (
     "torch", "numpy", "scipy", "scikit-learn", "pandas", "pyarrow", "pillow", "rich", "safetensors",
@@ -45,7 +46,7 @@ def add_parser(commands: Any) -> None:
 def doctor(args: argparse.Namespace) -> int:
     """Looks, and changes nothing; 2 if something that is needed is missing."""
     facts = examined()
-    print(json.dumps(facts, indent=2) if args.json else report(facts))
+    say(json.dumps(facts, indent=2) if args.json else report(facts))
     return 0 if facts["ready"] else 2
 
 

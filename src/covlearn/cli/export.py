@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from covlearn.cli.say import add_allow, say
+
 EXAMPLE = """\
 example:
   covlearn export runs/churn --onnx churn.onnx
@@ -29,6 +31,7 @@ def add_parser(commands: Any) -> None:
     add("run", metavar="RUN", type=Path, help="folder of a run")
     add("--onnx", type=Path, metavar="FILE", help="ONNX file to write")
     add("--tensorboard", type=Path, metavar="DIR", help="folder for TensorBoard, new or empty")
+    add_allow(parser, "run")
 
 
 def export(args: argparse.Namespace) -> int:
@@ -36,13 +39,14 @@ def export(args: argparse.Namespace) -> int:
     if args.onnx is None and args.tensorboard is None:
         raise ValueError("name what to write: --onnx FILE, --tensorboard DIR, or both")
     if args.onnx is not None:
+        from covlearn.fitted import load  # noqa: PLC0415
         from covlearn.integrations.onnx import to_onnx  # noqa: PLC0415
 
-        difference = to_onnx(args.run, args.onnx)
-        print(f"network: {args.onnx}, within {difference:.1g} of PyTorch by onnxruntime")
+        difference = to_onnx(load(args.run, allow=args.allow), args.onnx)
+        say(f"network: {args.onnx}, within {difference:.1g} of PyTorch by onnxruntime")
     if args.tensorboard is not None:
         from covlearn.integrations.tensorboard import write_tensorboard  # noqa: PLC0415
 
         epochs = write_tensorboard(args.run, args.tensorboard)
-        print(f"curves of {epochs:,} epochs: {args.tensorboard}")
+        say(f"curves of {epochs:,} epochs: {args.tensorboard}")
     return 0

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import progress_bars, step_bars
+from covlearn.cli.say import one_line, say
 from covlearn.cli.train import first_process, process_group, restarted
 from covlearn.config import plain
 
@@ -127,7 +128,7 @@ def fit(args: argparse.Namespace) -> int:
         if not args.dry_run:
             with step_bars() as show:
                 write_report(args.out, progress=lambda done, total, what: show(what, done, total))
-        print(said)
+        say(said)
     return 0
 
 
@@ -198,7 +199,7 @@ def summary(result: "FitResult", folder: Path) -> str:
 
     lines = of_fit(result)
     lines += skipped_lines(result.skipped)
-    lines += [f"Note: {note}" for note in result.notes]
+    lines += [f"Note: {one_line(note)}" for note in result.notes]
     lines += [
         f"Look and decide: {folder / 'report.html'}",
         f"Every label with its reason: {folder / 'labels.csv'}",
@@ -214,6 +215,6 @@ def skipped_lines(skipped: list[dict[str, str]]) -> list[str]:
     """What was left out of the source, if anything."""
     if not skipped:
         return []
-    first = "; ".join(f"{item['id']} ({item['reason']})" for item in skipped[:3])
+    first = "; ".join(one_line(f"{item['id']} ({item['reason']})") for item in skipped[:3])
     more = f"; and {len(skipped) - 3:,} more, in result.json" if len(skipped) > 3 else ""
     return [f"{len(skipped):,} left out: {first}{more}"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import step_bars
+from covlearn.cli.say import say
 
 if TYPE_CHECKING:
     from covlearn.noise import NoiseCard
@@ -75,10 +76,10 @@ def noise(args: argparse.Namespace) -> int:
     digest = label_digest(labels.label)
     if args.json:
         facts = {"file": str(args.file), "sha256": digest, "card": labels.card.to_dict()}
-        print(json.dumps(facts, allow_nan=False))
+        say(json.dumps(facts, allow_nan=False))
     else:
-        print(summary(labels.card, source.name))
-        print(f"labels {digest[:12]}…, with their card, in {args.file}")
+        say(summary(labels.card, source.name))
+        say(f"labels {digest[:12]}…, with their card, in {args.file}")
     return 0
 
 
@@ -113,7 +114,7 @@ def list_noises(*, as_json: bool) -> int:
             "published": files,
             "human": plain(list(HUMAN.values())),
         }
-        print(json.dumps(whole, allow_nan=False))
+        say(json.dumps(whole, allow_nan=False))
         return 0
 
     from rich.console import Console  # noqa: PLC0415

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from covlearn.cli.fit import add_columns, read, skipped_lines
+from covlearn.cli.say import add_allow, say
 
 EXAMPLE = """\
 example:
@@ -31,6 +32,7 @@ def add_parser(commands: Any) -> None:
     add("source", metavar="SOURCE", help="examples as those that the run was fitted to")
     add("--out", required=True, type=Path, metavar="FILE", help="CSV file to write")
     add_columns(parser)
+    add_allow(parser, "run")
     add("--probabilities", action="store_true", help="add a column for each class")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
     add("--dry-run", action="store_true", help="look at the data, say what would be done, and stop")
@@ -43,13 +45,13 @@ def predict(args: argparse.Namespace) -> int:
     from covlearn.job import resolve_device  # noqa: PLC0415
 
     device = resolve_device(args.device)
-    fitted = load(args.run)
+    fitted = load(args.run, allow=args.allow)
     if args.out.is_dir():
         raise ValueError(f"{args.out} must be a file, but it is a folder; name a file in it")
     examples = read(args, recipe=fitted.recipe, look=args.dry_run)
     left_out = skipped_lines([{"id": item.id, "reason": item.reason} for item in examples.skipped])
     if args.dry_run:
-        print(
+        say(
             "\n".join(
                 [
                     f"{len(examples):,} examples, {len(fitted.classes):,} classes, on {device}",
@@ -72,5 +74,5 @@ def predict(args: argparse.Namespace) -> int:
         names += [f"p({name})" for name in fitted.classes]
         columns += [[f"{value:.6g}" for value in column] for column in probs.T]
     cells.write_cells(args.out, names, zip(*columns, strict=True))
-    print("\n".join([f"{len(examples):,} predictions: {args.out}", *left_out]))
+    say("\n".join([f"{len(examples):,} predictions: {args.out}", *left_out]))
     return 0

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from covlearn.cli.say import one_line
+
 if TYPE_CHECKING:
     from covlearn.data.archives import Progress as Steps
     from covlearn.evaluation import Progress as Follow
@@ -32,7 +34,7 @@ def progress_bars(above: Callable[[], Any] | None = None) -> Iterator["Follow"]:
 
     console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("loss {task.fields[loss]:.4f}  {task.fields[says]}"),
@@ -107,7 +109,7 @@ def step_bars() -> Iterator["Steps"]:
 
     console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeRemainingColumn(),
@@ -119,7 +121,7 @@ def step_bars() -> Iterator["Steps"]:
             if what not in tasks:
                 for task in tasks.values():  # one thing is done after the other
                     bars.stop_task(task)
-                tasks[what] = bars.add_task(what)
+                tasks[what] = bars.add_task(one_line(what))
             bars.update(tasks[what], completed=done, total=total or None)
 
         yield show

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from covlearn.cli.progress import step_bars
+from covlearn.cli.say import say
 
 EXAMPLE = """\
 example:
@@ -55,5 +56,5 @@ def report(args: argparse.Namespace) -> int:
                 args.file,
                 progress=lambda done, total, what: show(what, done, total),
             )
-    print(f"{file} ({file.stat().st_size / 1e6:.1f} MB); open it in a browser")
+    say(f"{file} ({file.stat().st_size / 1e6:.1f} MB); open it in a browser")
     return 0

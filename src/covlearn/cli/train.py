@@ -13,6 +13,7 @@ from typing import Any
 
 from covlearn import records
 from covlearn.cli.progress import progress_bars, step_bars
+from covlearn.cli.say import say
 from covlearn.config import as_text, leaves, plain
 
 # How long processes wait for each other: reading a source may take the first one hours, and where
@@ -105,7 +106,7 @@ def train(args: argparse.Namespace) -> int:
                 source=source,
             )
     if first_process():
-        print(json.dumps(plain(result)) if args.json else summary(result, args.out))
+        say(json.dumps(plain(result)) if args.json else summary(result, args.out))
     return 0
 
 
@@ -121,7 +122,7 @@ def warn_of_what_comes_too_late(method: Any) -> None:
         if name in ("lr_milestones", "end") and last > epochs > 0:
             late.append(f"{path}={as_text(value)} (of {epochs} epochs)")
     if late and sys.stderr.isatty():  # else all is quiet
-        print(
+        say(
             f"covlearn: never reached: {', '.join(late)}; schedules do not move with the epochs, "
             "set them too",
             file=sys.stderr,

@@ -8,7 +8,6 @@
 """
 
 import io
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from PIL import Image
 from covlearn.data.archives import Content, Progress, content, known_files, silent
 from covlearn.data.cifar import SIDE, Cifar, Images, in_sorted_order, verified_order
 from covlearn.data.pickles import read_pickle
+from covlearn.plain_files import parse_json
 
 FORMATS = ("PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "JPEG")
 SUFFIXES = (".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp", ".jpg", ".jpeg")
@@ -121,8 +121,8 @@ def _from_mosaics(files: Mapping[str, Content], facts: Cifar, progress: Progress
     labels = []
     for name, images in zip(MOSAIC_LABELS, (train_x, pixels[-1]), strict=True):
         try:
-            values = json.loads(content(files[name]))
-        except (ValueError, RecursionError) as error:
+            values = parse_json(content(files[name]))
+        except ValueError as error:
             raise ValueError(f"{name} must hold a JSON list of labels: {error}") from error
         labels.append(_labels(values, len(images), facts, where=name))
     return Images(train_x, labels[0], pixels[-1], labels[1])
@@ -204,7 +204,7 @@ def _pixels(
             size = image.size
             if fits(*size):
                 return np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # a damaged image fails in every way there is
         raise ValueError(f"{name} cannot be read as an image: {error}") from error
     raise ValueError(f"{name} must be {expected}, got {size[0]} × {size[1]} pixels")
 

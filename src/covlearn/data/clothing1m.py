@@ -7,6 +7,7 @@ as many have it, in ``annotations/``.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -170,7 +171,7 @@ def _labels(path: Path) -> dict[str, int]:
             match line.split():
                 case []:
                     continue
-                case [key, label] if label.removeprefix("-").isdecimal():
+                case [key, label] if re.fullmatch("-?[0-9]{1,9}", label):
                     labels[key] = int(label)
                 case _:
                     raise ValueError(

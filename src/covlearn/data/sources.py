@@ -1,6 +1,5 @@
 """Data by name, and noise by name to put on its labels."""
 
-import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covlearn import npz
 from covlearn.checks import check_labels
 from covlearn.config import nearest
 from covlearn.data import clothing1m
@@ -248,9 +248,8 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     if not path.exists():
         raise ValueError(f"data file {path} does not exist")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        arrays = npz.read_arrays(path)
+    except ValueError as error:
         raise ValueError(f"{path} cannot be read as an .npz file of arrays: {error}") from error
     missing = [name for name in NPZ_NEEDS if name not in arrays]
     if missing:

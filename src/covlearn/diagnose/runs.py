@@ -20,8 +20,9 @@ from covlearn.engine import Machine, predict
 from covlearn.estimator import NoisyLabelClassifier
 from covlearn.evaluation import EVALUATION_BATCH, digest
 from covlearn.evidence import Evidence
-from covlearn.fitted import REFINEMENT, TABLE, Fitted
+from covlearn.fitted import Fitted
 from covlearn.inputs import read_examples
+from covlearn.saved import TABLE
 from covlearn.verdicts import DROP, RELABEL
 
 DIAGNOSIS = "diagnosis.json"
@@ -91,7 +92,7 @@ def diagnose_run(
         name: np.array([number[text] for text in fitted.labels[name]])
         for name in ("given", "suggested")
     }
-    statistics = read_statistics(fitted.folder)
+    statistics = fitted.statistics
     known = {field.name for field in fields(Evidence)}
     evidence = {name: value for name, value in fitted.result.evidence.items() if name in known}
     return diagnosis(
@@ -297,15 +298,6 @@ def features_of_images(
     pixels = images.x.flatten(1).float().numpy()
     what = f"{pixels.shape[1]} pixel values (the run's network was trained on the given labels)"
     return Features(pixels, rows, what)
-
-
-def read_statistics(folder: Path) -> dict[str, NDArray[Any]]:
-    """T̂ and the covariances of a run."""
-    path = folder / REFINEMENT
-    if not path.exists():
-        raise ValueError(f"{path} is missing: {folder} is not the whole folder of a run")
-    with np.load(path) as file:
-        return {name: file[name] for name in ("transition", "covariance")}
 
 
 def columns(count: int, network: str | None = None) -> str:

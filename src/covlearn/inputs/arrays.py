@@ -6,9 +6,6 @@ under y, labels or targets (``label=`` names another). Beside ``x.npy`` lies ``y
 is unpickled. Features are flattened to (N, D) and each column is brought to mean 0 and deviation 1.
 """
 
-import math
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covlearn import npz
 from covlearn.config import nearest
 from covlearn.inputs.examples import FORMAT, LISTED, Reading, Skipped, some
 
@@ -25,7 +23,6 @@ X_NAMES = ("x", "features", "embeddings", "images", "data", "x_train")
 Y_NAMES = ("y", "labels", "label", "targets", "target", "y_train")
 ID_NAMES = ("ids", "id")
 PARTNERS = {"x": "y", "features": "labels", "embeddings": "labels", "images": "labels"}
-NPY_MAGIC = b"\x93NUMPY"
 BLOCK = 4096  # rows that are looked at together
 
 
@@ -35,50 +32,20 @@ def read_npz(path: Path, *, look: bool = False) -> dict[str, NDArray[Any]]:
     With ``look`` arrays of several columns are not read: zeros of their shape stand for them.
     """
     try:
-        # Opened here: of a damaged archive NumPy would leave the file open.
-        with path.open("rb") as raw:
-            if raw.read(len(NPY_MAGIC)) == NPY_MAGIC:
-                raise ValueError("it holds one bare array; name it .npy")
-            raw.seek(0)
-            with np.load(raw, allow_pickle=False) as file:
-                arrays = {}
-                for name in file.files:
-                    stand_in = _stand_in(file, name) if look else None
-                    arrays[name] = file[name] if stand_in is None else stand_in
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+        arrays = npz.read_arrays(path, look=look)
+    except (ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as an .npz file: {_reason(error)}") from error
     if not arrays:
         raise ValueError(f"{path} is an archive of nothing; arrays x and y were expected")
     return arrays
 
 
-def _stand_in(file: Any, name: str) -> NDArray[Any] | None:
-    """Zeros, which take no memory, for an array of several columns, by its header alone."""
-    member = name if name in file.zip.namelist() else f"{name}.npy"
-    headers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    with file.zip.open(member) as raw:
-        header = headers.get(np.lib.format.read_magic(raw))
-        if header is None:
-            return None
-        shape, _, dtype = header(raw)
-    if dtype.hasobject or math.prod(shape[1:]) < 2:
-        return None
-    return np.broadcast_to(np.zeros((), dtype), shape)
-
-
 def read_npy(path: Path) -> NDArray[Any]:
     """One array, mapped into memory; nothing in it is executed."""
     try:
-        with path.open("rb") as raw:
-            if raw.read(len(NPY_MAGIC)) != NPY_MAGIC:
-                raise ValueError("it does not start as one; an archive of arrays is named .npz")
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        return npz.read_array(path, mapped="r")
+    except (ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as an .npy file: {_reason(error)}") from error
-    return array
 
 
 def partner(path: Path) -> Path | None:
@@ -182,8 +149,8 @@ def read_features(
     result = torch.empty((len(x), x.shape[1]), dtype=torch.float32)
     for start in range(0, len(x), BLOCK):
         reading.show(min(start + BLOCK, len(x)), len(x), "reading features")
-        block = x[start : start + BLOCK].astype(np.float64)
         with np.errstate(all="ignore"):  # of rows that are left out
+            block = x[start : start + BLOCK].astype(np.float64)
             result[start : start + BLOCK] = torch.from_numpy((block / 2 - mean / 2) / (std / 2))
     near = result.isfinite().all(dim=1).numpy()
     reading.bad(
@@ -216,10 +183,4 @@ def _not_finite(row: NDArray[Any]) -> str:
 
 
 def _reason(error: Exception) -> str:
-    text = str(getattr(error, "strerror", None) or error) or type(error).__name__
-    if any(word in text for word in ("pickle", "Object arrays", "Python objects")):
-        return (
-            "it is damaged, or it holds Python objects, which are never unpickled here; save "
-            "numbers, and names as np.array(names, dtype=str)"
-        )
-    return text
+    return str(getattr(error, "strerror", None) or error)

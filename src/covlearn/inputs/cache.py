@@ -8,7 +8,6 @@ there. One process at a time works on a name.
 
 import contextlib
 import io
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from covlearn import records
+from covlearn import npz, records
+from covlearn.plain_files import parse_json
 
 try:
     import fcntl
@@ -74,12 +74,13 @@ class RowFile:
         try:
             large = self.path.stat().st_size >= MAPPED_FROM
             # Copy on write: torch wants memory that can be written, and the file must stay.
-            rows = np.load(self.path, mmap_mode="c" if large else None, allow_pickle=False)
-        except (OSError, ValueError):
+            rows = npz.read_array(self.path, mapped="c" if large else None)
+            bad, levels = _bad(facts), _levels(facts)
+        except (OSError, ValueError, TypeError, OverflowError):  # what is damaged is made anew
             return None
         if rows.shape != (facts["rows"], *self.shape) or rows.dtype != self.dtype:
             return None
-        return Rows(rows, _bad(facts), _levels(facts))
+        return Rows(rows, bad, levels)
 
     def header(self, rows: int) -> bytes:
         """The head of an array file, always of one length."""
@@ -99,6 +100,8 @@ class Appending:
         self.file = file
         self.row_bytes = int(np.prod(file.shape)) * file.dtype.itemsize
         file.path.parent.mkdir(parents=True, exist_ok=True)
+        if file.part.is_symlink():  # somebody's link out of the folder is not written through
+            file.part.unlink()
         self.stream = file.part.open("r+b" if file.part.exists() else "w+b")
         self.done, self.rows, self.bad = 0, 0, list[tuple[int, str]]()
         self.levels = level_counts(np.empty((0, *file.shape), dtype=file.dtype))
@@ -113,11 +116,7 @@ class Appending:
                     f"another process is reading the same data into {self.file.part}; wait for it, "
                     "or choose another cache folder"
                 ) from error
-        facts = _read(self.file.part_facts)
-        if facts is not None and self._length(facts["rows"]) <= self.file.part.stat().st_size:
-            self.done, self.rows = facts["done"], facts["rows"]
-            self.bad, self.levels = _bad(facts), _levels(facts)
-        else:
+        if not self._goes_on(_read(self.file.part_facts)):
             self.stream.write(self.file.header(0))
         self.stream.truncate(self._length(self.rows))
         self.stream.seek(0, os.SEEK_END)
@@ -161,6 +160,17 @@ class Appending:
         assert finished is not None
         return finished
 
+    def _goes_on(self, facts: dict[str, Any] | None) -> bool:
+        """Takes up what an earlier process left, if it is whole."""
+        if facts is None or self._length(facts["rows"]) > self.file.part.stat().st_size:
+            return False
+        try:
+            bad, levels = _bad(facts), _levels(facts)
+        except (ValueError, TypeError, OverflowError):
+            return False
+        self.done, self.rows, self.bad, self.levels = facts["done"], facts["rows"], bad, levels
+        return True
+
     def _length(self, rows: int) -> int:
         return HEADER_BYTES + rows * self.row_bytes
 
@@ -184,7 +194,10 @@ def _bad(facts: dict[str, Any]) -> list[tuple[int, str]]:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return facts if isinstance(facts, dict) and set(facts) == FACTS else None
+    if not isinstance(facts, dict) or set(facts) != FACTS:
+        return None
+    counts = (facts["done"], facts["rows"])
+    return facts if all(type(count) is int and count >= 0 for count in counts) else None

@@ -1,6 +1,7 @@
 """Datasets of others: PyTorch map-style datasets, and Hugging Face's (extra ``hf``)."""
 
 import importlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,28 @@ def from_saved(path: Path, wanted: Wanted, reading: Reading) -> Rows:
     library = _library(f"{path} is a Hugging Face dataset")
     try:
         source = library.load_from_disk(str(path))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read as a Hugging Face dataset: {error}") from error
-    return from_hugging_face(source, wanted, reading)
+        for part in source.values() if isinstance(source, dict) else [source]:
+            _check_offsets(part)
+    except Exception as error:  # damaged ones fail in every way there is
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path} cannot be read as a Hugging Face dataset: {reason}") from error
+    return from_hugging_face(source, wanted, reading, folder=path)
 
 
-def from_hugging_face(source: Any, wanted: Wanted, reading: Reading) -> Rows:
-    """A Dataset: with a column of images it is a set of images, else a table."""
+def _check_offsets(source: Any) -> None:
+    """Arrow's files say where each value begins; a wrong place would be read, or crash."""
+    for table in (source.data, source._indices):
+        if table is not None:
+            table.table.validate(full=True)
+
+
+def from_hugging_face(
+    source: Any, wanted: Wanted, reading: Reading, *, folder: Path | None = None
+) -> Rows:
+    """A Dataset: with a column of images it is a set of images, else a table.
+
+    Of one that was read from a ``folder``, images are in it or in files below it.
+    """
     if isinstance(source, dict):
         raise ValueError(
             f"{reading.where} must be one dataset, but it has the splits {some(list(source))}; "
@@ -94,7 +110,12 @@ def from_hugging_face(source: Any, wanted: Wanted, reading: Reading) -> Rows:
             cell = raw[int(keep[position])][pictures[0]]
             if cell is None or (cell["bytes"] is None and not cell["path"]):
                 raise BadImage("it has no image")
-            return Path(cell["path"]) if cell["bytes"] is None else bytes(cell["bytes"])
+            if cell["bytes"] is not None:
+                return bytes(cell["bytes"])
+            place = Path(os.path.abspath(cell["path"]))
+            if folder is not None and not place.is_relative_to(os.path.abspath(folder)):
+                raise BadImage(f"its image {cell['path']} lies outside of {folder}")
+            return place
 
         key = [["hugging face", source._fingerprint], keep.tolist()]
         return Pictures([ids[row] for row in keep], load, key)

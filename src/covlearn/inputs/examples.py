@@ -114,5 +114,5 @@ class Reading:
 
 def some(names: Sequence[Any], *, listed: int = LISTED) -> str:
     """The first few of many, for a message."""
-    text = ", ".join(str(name) for name in names[:listed])
+    text = ", ".join(str(name).replace("\n", "\\n") for name in names[:listed])
     return text + (f" and {len(names) - listed:,} more" if len(names) > listed else "")

@@ -9,6 +9,7 @@ installed, else a ResNet of torchvision whose weights are here, else none.
 import hashlib
 import importlib
 import importlib.util
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,10 @@ def _torchvision(model: str) -> Made:
 
 
 def _timm(model: str) -> Made:
+    if not re.fullmatch(r"[\w.]+", model):  # a run of somebody else's may name it
+        raise ValueError(
+            f"timm:NAME must be a model of timm's own, got {model!r}; hubs and folders are not read"
+        )
     timm = _vision("timm", f"timm:{model}")
     try:
         net = timm.create_model(model, pretrained=True, num_classes=0)

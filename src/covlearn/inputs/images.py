@@ -61,6 +61,7 @@ OTHER_SUFFIXES = frozenset(
     )
 )
 CHANNELS = 3
+STRIP = 256  # rows that are brought to RGB together
 
 ImageLike: TypeAlias = Path | bytes | Image.Image | NDArray[Any]
 """A file, what is in one, or a picture that is decoded already."""
@@ -118,7 +119,7 @@ def load_image(source: ImageLike, size: int) -> NDArray[np.uint8]:
                 image.load()
         except (*DECODING_ERRORS, MemoryError) as error:
             raise BadImage(f"it cannot be decoded ({error}); it is cut off or damaged") from error
-        return _squared(_rgb(_turned(image)), size)
+        return _squared(_rgb(_turned(image, in_place=True)), size)
 
 
 def _opened(source: Path | bytes) -> Image.Image:
@@ -151,24 +152,27 @@ def _opened(source: Path | bytes) -> Image.Image:
     except DECODING_ERRORS as error:
         raise BadImage(f"its header cannot be read ({error})") from error
     try:
-        frames = 1 if image.format == "MPO" else int(getattr(image, "n_frames", 1))
+        moves = image.format != "MPO" and bool(getattr(image, "is_animated", False))
     except DECODING_ERRORS as error:
         image.close()
         raise BadImage(f"its frames cannot be counted ({error})") from error
-    if frames > 1:
+    if moves:
         image.close()
-        raise BadImage(f"it has {frames} frames and one is expected; save one as an image")
+        raise BadImage("it has several frames and one is expected; save one as an image")
     if min(image.size) < 1:
         image.close()
         raise BadImage(f"it is {image.size[0]} × {image.size[1]} pixels")
     return image
 
 
-def _turned(image: Image.Image) -> Image.Image:
+def _turned(image: Image.Image, *, in_place: bool = False) -> Image.Image:
     """The right way up; an entry that cannot be read turns nothing."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
+            if in_place:
+                ImageOps.exif_transpose(image, in_place=True)
+                return image
             return ImageOps.exif_transpose(image)
     except DECODING_ERRORS:
         return image
@@ -178,19 +182,28 @@ def _rgb(image: Image.Image) -> Image.Image:
     """Eight bits of red, green and blue."""
     if image.mode == "RGB":
         return image
+    if image.mode == "F":
+        raise BadImage("its pixels are floating-point numbers; save it with 8 or 16 bits")
+    whole = Image.new("RGB", image.size)
+    width, height = image.size
+    try:
+        for top in range(0, height, STRIP):  # so that a large image is not there four times over
+            part = image.crop((0, top, width, min(top + STRIP, height)))
+            whole.paste(_rgb_of_part(part), (0, top))
+    except (ValueError, KeyError) as error:
+        raise BadImage(f"it is in colours that are not read ({image.mode}: {error})") from error
+    return whole
+
+
+def _rgb_of_part(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # 16 bits; Pillow itself would cut off what is above 255
         levels = np.clip(np.asarray(image, dtype=np.int64), 0, 65535)
         return Image.fromarray((levels // 257).astype(np.uint8)).convert("RGB")
-    if image.mode == "F":
-        raise BadImage("its pixels are floating-point numbers; save it with 8 or 16 bits")
-    try:
-        if image.has_transparency_data:
-            clear = image.convert("RGBA")
-            white = Image.new("RGBA", clear.size, "white")
-            return Image.alpha_composite(white, clear).convert("RGB")
-        return image.convert("RGB")
-    except (ValueError, KeyError) as error:
-        raise BadImage(f"it is in colours that are not read ({image.mode}: {error})") from error
+    if image.has_transparency_data:
+        clear = image.convert("RGBA")
+        white = Image.new("RGBA", clear.size, "white")
+        return Image.alpha_composite(white, clear).convert("RGB")
+    return image.convert("RGB")
 
 
 def _squared(image: Image.Image, size: int) -> NDArray[np.uint8]:

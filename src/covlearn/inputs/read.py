@@ -13,8 +13,9 @@ from torch import Tensor
 
 from covlearn.config import plain
 from covlearn.inputs import datasets, labels, sources
-from covlearn.inputs.examples import FORMAT, Examples, OnBad, Progress, Reading, Skipped
+from covlearn.inputs.examples import Examples, OnBad, Progress, Reading, Skipped
 from covlearn.inputs.manifests import repeated_ids
+from covlearn.inputs.recipes import check_recipe
 from covlearn.inputs.sources import Rows, Wanted
 
 
@@ -55,7 +56,7 @@ def read_examples(
     if on_bad not in ("refuse", "skip"):
         raise ValueError(f"on_bad must be refuse or skip, got {on_bad!r}")
     if recipe is not None:
-        _check_recipe(recipe)
+        check_recipe(recipe)
     place = None if cache is None else Path(cache)
     wanted = Wanted(label, id, image, features, recipe, place, look)
     reading = Reading(_name(source), on_bad, progress)
@@ -144,19 +145,6 @@ def _without_rare(
     reading.bad(rare)
     lost = {item.id for item in rare}
     return np.array([row for row in kept if rows.ids[row] not in lost], dtype=np.int64)
-
-
-def _check_recipe(recipe: Any) -> None:
-    if not isinstance(recipe, Mapping) or not {"kind", "classes", "format"} <= set(recipe):
-        raise ValueError(
-            "recipe must be that of examples read before (Examples.recipe), got "
-            f"{type(recipe).__name__}"
-        )
-    if recipe["format"] != FORMAT:
-        raise ValueError(
-            f"recipe must have format {FORMAT}, got {recipe['format']!r}; use the version of "
-            "covlearn that made it"
-        )
 
 
 def _name(source: Any) -> str:

@@ -7,10 +7,11 @@ written: 007 stays 007, and a class may be called NA. In other columns the usual
 """
 
 import codecs
+import contextlib
 import csv
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ IMAGE_NAMES = (
 NOTHING = ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"]
 DELIMITERS = ",;\t|"
 SAMPLED = 100  # cells that tell whether a column holds paths of images
+MOST_CELLS, MOST_TIMES = 2**27, 1000  # of a Parquet file: a gibibyte of numbers, or so many a byte
 UNREADABLE = (pd.errors.ParserError, pd.errors.EmptyDataError, pd.errors.ParserWarning)
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
@@ -66,7 +68,7 @@ def read_table(
         if path.stat().st_size == 0:
             raise ValueError(f"{path} is empty; a line of column names and rows were expected")
         if path.suffix.lower() in PARQUET_SUFFIXES:
-            table = _read_parquet(path, verbatim, head)
+            table = read_parquet(path) if head is None else _look(path, verbatim, head)
         else:
             table = _read_csv(path, verbatim, text, head)
     except OSError as error:
@@ -215,21 +217,43 @@ def _head(path: Path, encoding: str) -> tuple[str, list[str]]:
         return delimiter, next(row for row in rows if row)
 
 
-def _read_parquet(path: Path, verbatim: Sequence[str | None], head: int | None) -> Any:
-    from pyarrow import ArrowException, parquet  # noqa: PLC0415  slow to import, and only here
+def read_parquet(path: Path) -> Any:
+    """A Parquet file as a DataFrame, unless it is a few bytes that say the same for ever."""
+    with _parquet(path) as file:
+        table = file.read()
+        table.validate(full=True)  # text that is none would fail later, cell by cell
+        return table.to_pandas()
+
+
+def _look(path: Path, verbatim: Sequence[str | None], head: int) -> Any:
+    """The columns with a meaning, and the first rows of the others."""
 
     def read(columns: Sequence[str], rows: int | None) -> Any:
         if rows is None:
-            return parquet.read_table(path, columns=columns).to_pandas(ignore_metadata=True)
-        with parquet.ParquetFile(path) as file:
-            first = next(file.iter_batches(rows, columns=columns), None)
-            return pd.DataFrame() if first is None else first.to_pandas(ignore_metadata=True)
+            return file.read(columns=columns).to_pandas(ignore_metadata=True)
+        first = next(file.iter_batches(rows, columns=columns), None)
+        return pd.DataFrame() if first is None else first.to_pandas(ignore_metadata=True)
+
+    with _parquet(path) as file:
+        names = file.schema_arrow.names
+        return _joined(names, _with_meaning(names, verbatim), head, read)
+
+
+@contextlib.contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    """The file, checked by its own account of itself; whatever fails is a sentence."""
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415  slow to import, and only here
 
     try:
-        if head is None:
-            return pd.read_parquet(path, engine="pyarrow")
-        names = parquet.read_schema(path).names
-        return _joined(names, _with_meaning(names, verbatim), head, read)
-    except (ArrowException, ValueError, TypeError) as error:
+        with ParquetFile(path) as file:
+            cells, packed = file.metadata.num_rows * len(file.schema), path.stat().st_size
+            if cells > max(MOST_CELLS, MOST_TIMES * packed):
+                raise ValueError(f"its {packed:,} bytes claim to be {cells:,} cells")
+            yield file
+    except FileNotFoundError:
+        raise ValueError(f"{path} does not exist") from None
+    except PermissionError:
+        raise
+    except Exception as error:  # a damaged file fails in every way there is
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{path} cannot be read as a Parquet file: {reason}") from error

@@ -6,7 +6,6 @@ list of tasks, each with its annotations: the id is that in the task's data, as 
 with one that was skipped, decide nothing.
 """
 
-import json
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -20,6 +19,7 @@ from covlearn.config import nearest
 from covlearn.inputs.examples import Examples, Trusted, some
 from covlearn.inputs.labels import positions
 from covlearn.inputs.table_files import read_table
+from covlearn.plain_files import parse_json
 
 
 def read_trusted(path: Path) -> dict[str, str]:
@@ -94,7 +94,7 @@ def _from_table(path: Path) -> Iterator[tuple[str, str]]:
 
 def _from_label_studio(path: Path) -> Iterator[tuple[str, str]]:
     try:
-        tasks = json.loads(path.read_text(encoding="utf-8-sig"))
+        tasks = parse_json(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"{path} must hold JSON, but it is damaged: {error}") from error
     expected = (
@@ -117,6 +117,8 @@ def _from_label_studio(path: Path) -> Iterator[tuple[str, str]]:
         except (TypeError, KeyError, AttributeError):
             raise ValueError(f"{path} {expected}, but task {number} is none") from None
         for chosen in choices:
+            if not isinstance(chosen, list):
+                raise ValueError(f"{path} {expected}, but task {number} is none")
             if len(chosen) != 1:
                 raise ValueError(
                     f"{path} must choose one label an example, got {_listed(chosen)} for {key!r}"

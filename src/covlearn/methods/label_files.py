@@ -1,7 +1,6 @@
 """Refined labels, or probabilities to refine labels by, that were made elsewhere."""
 
 import csv
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covlearn import npz
 from covlearn.checks import check_labels, check_probs
 
 SUGGESTED = "suggested"  # the column of a run's labels.csv that holds D̂
@@ -57,21 +57,18 @@ def _read(path: str, readers: dict[str, Any], *, what: str) -> NDArray[Any]:
         raise ValueError(f"{what} must be a file, and {path!r} is none; check the path")
     try:
         values: NDArray[Any] = read(Path(path), what)
-    except (ValueError, EOFError, OverflowError, zipfile.BadZipFile, csv.Error) as error:
+    except (ValueError, OverflowError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as {what}: {error}") from error
     return values
 
 
 def _read_array(path: Path, what: str) -> NDArray[Any]:
-    with path.open("rb") as opened:
-        file = np.load(opened, allow_pickle=False)  # a pickle could run anything
-        if isinstance(file, np.ndarray):
-            return file
-        names = file.files
-        if what not in names and len(names) != 1:
-            raise ValueError(f"expected one array, or one named {what}, got {', '.join(names)}")
-        array: NDArray[Any] = file[what if what in names else names[0]]
-        return array
+    if path.suffix.lower() == ".npy":
+        return npz.read_array(path)
+    arrays = npz.read_arrays(path)
+    if what not in arrays and len(arrays) != 1:
+        raise ValueError(f"expected one array, or one named {what}, got {', '.join(arrays)}")
+    return arrays[what if what in arrays else next(iter(arrays))]
 
 
 def _read_text(path: Path, what: str) -> NDArray[Any]:  # noqa: ARG001  as _read_array
@@ -83,7 +80,7 @@ def _read_text(path: Path, what: str) -> NDArray[Any]:  # noqa: ARG001  as _read
         column = header.index(SUGGESTED) if SUGGESTED in header else 0
         if len(header) > 1 and SUGGESTED not in header:
             raise ValueError(
-                f"expected one column, or one named {SUGGESTED}, got {', '.join(header)}"
+                f"expected one column, or one named {SUGGESTED}, got {', '.join(map(repr, header))}"
             )
         place = header.index("idx") if "idx" in header else None
         if place is not None and any(

@@ -8,6 +8,7 @@ features needs the same of a net of your own.
 import difflib
 import importlib
 import inspect
+import pickle
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -79,6 +80,22 @@ def build_net(
     if pretrained is not None:
         load_pretrained(net, pretrained)
     return net
+
+
+def num_parameters(
+    name: str, *, num_classes: int, input_shape: Sequence[int], options: Mapping[str, Any]
+) -> int:
+    """The size of a net of :data:`NETS`, without room being made for it; 0 for any other."""
+    if name not in NETS:
+        return 0
+    num_classes = check_num_classes(num_classes)
+    input_shape = check_sizes(input_shape, name="input_shape")
+    try:
+        with torch.device("meta"):
+            net = NETS[name](num_classes=num_classes, input_shape=input_shape, **options)
+    except (TypeError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"net {name!r} cannot be made with {options}: {error}") from error
+    return sum(parameter.numel() for parameter in net.parameters())
 
 
 def load_pretrained(net: nn.Module, path: str | PathLike[str]) -> list[str]:
@@ -184,7 +201,10 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     except OSError:
         raise  # the file is missing or may not be read, which these errors say themselves
     except Exception as error:  # what a damaged file raises has no common type
-        raise ValueError(f"{path} cannot be read as a file of weights: {error}") from error
+        reason = "it is damaged, or it holds more than tensors, which is never unpickled here"
+        if not isinstance(error, pickle.UnpicklingError):
+            reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path} cannot be read as a file of weights: {reason}") from error
     if not isinstance(tensors, dict) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in tensors.items()
     ):

@@ -10,7 +10,26 @@ from numpy.typing import NDArray
 SINK_FACTOR = 2.0
 MISSED = 0.02  # a rate that is expected to be off by more is worth a warning
 LISTED = 8  # a sentence names at most so many classes
+MOST_CLASSES = 10_000  # of a card that is read: T has the square of it
 PRINTED_CLASSES = 12  # a wider transition does not fit a line
+
+
+_NUMBER, _INTEGER, _TEXT = (int, float), (int,), (str,)
+CARD_TYPES: dict[str, tuple[type, ...]] = {
+    "variant": _TEXT,
+    "version": _INTEGER,
+    "seed": (*_INTEGER, type(None)),
+    "num_examples": _INTEGER,
+    "requested_rate": (*_NUMBER, type(None)),
+    "expected_rate": _NUMBER,
+    "actual_rate": _NUMBER,
+    "dominance": _NUMBER,
+    "num_dominant": _INTEGER,
+    "largest_class": _INTEGER,
+    "largest_share": _NUMBER,
+    "warnings": _TEXT,
+    "notes": _TEXT,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +79,18 @@ class NoiseCard:
         if not isinstance(value, dict) or set(value) != names:
             raise ValueError(f"a noise card must be an object of {', '.join(sorted(names))}")
         num_classes = value["num_classes"]
+        if type(num_classes) is not int or not 1 < num_classes <= MOST_CLASSES:
+            raise ValueError(f"a noise card must be of 2…{MOST_CLASSES:,} classes")
+        if not isinstance(value["transition"], list) or len(value["transition"]) != num_classes:
+            raise ValueError("a noise card must have a K×K transition")
         rows = [[np.nan] * num_classes if row is None else row for row in value["transition"]]
         transition = np.array(rows, dtype=np.float64)
         if transition.shape != (num_classes, num_classes):
             raise ValueError(f"a noise card must have a K×K transition, got {transition.shape}")
+        for name, kinds in CARD_TYPES.items():
+            items = value[name] if name in ("warnings", "notes") else [value[name]]
+            if not isinstance(items, list) or not all(isinstance(item, kinds) for item in items):
+                raise ValueError(f"a noise card must have {name} as it was made")
         lists = {"warnings": tuple(value["warnings"]), "notes": tuple(value["notes"])}
         return cls(**value | {"transition": transition} | lists)
 

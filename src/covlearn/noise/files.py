@@ -7,20 +7,19 @@
 
 import io
 import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from covlearn import records
+from covlearn import npz, records
 from covlearn.config import nearest
 from covlearn.noise.card import NoiseCard, NoisyLabels, with_card
 from covlearn.noise.inputs import clean_labels
 from covlearn.noise.registry import PUBLISHED, label_digest, published_labels
 from covlearn.noise.torch_files import read_torch_file
+from covlearn.plain_files import parse_json
 
 CLEAN = ("clean_label_train", "clean_label", "clean")
 DEFAULT = ("noise_label_train", "noisy_label", "noisy")
@@ -140,15 +139,14 @@ def _check_same(file: LabelFile, clean: NDArray[np.int64], data: str) -> None:
 
 def _read_own(path: Path) -> LabelFile:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays: dict[str, NDArray[Any]] = {name: file[name] for name in file.files}
-        card = NoiseCard.from_dict(json.loads(str(arrays["card"])))
+        arrays = npz.read_arrays(path)
+        card = NoiseCard.from_dict(parse_json(str(arrays["card"])))
         noisy, clean = (
             clean_labels(arrays[name], num_classes=card.num_classes, name=name)
             for name in ("noisy", "clean")
         )
         flip_rate = arrays["flip_rate"]
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ValueError(
             f"{path} must be a label file that covlearn noise wrote, with noisy, clean, flip_rate "

@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covlearn import records
-from covlearn.fitted import REFINEMENT, Fitted, load
+from covlearn.fitted import Fitted, load
 from covlearn.inputs import Progress
+from covlearn.noise import NoiseCard
+from covlearn.plain_files import read_json
 from covlearn.report import words
-from covlearn.report.suspects import gallery, trusted
+from covlearn.report.suspects import gallery
+from covlearn.report.trained import TRANSITIONS, check_result, known_columns, known_transitions
 from covlearn.verdicts import RELABEL_BELOW
 
 FORMAT = 1
@@ -47,9 +50,8 @@ def of_fit(fitted: Fitted, progress: Progress | None = None) -> dict[str, Any]:
     given = np.array([number[name] for name in labels["given"]])
     suggested = np.array([number[name] for name in labels["suggested"]])
     quality = np.array(labels["quality"], dtype=float)
-    people = trusted(fitted)
-    with np.load(fitted.folder / REFINEMENT) as file:
-        transition, covariance = file["transition"], file["covariance"]
+    people = fitted.people
+    transition, covariance = (fitted.statistics[name] for name in ("transition", "covariance"))
     count = result.decisions
     flagged = result.examples - count["keep"]
     tiles = [
@@ -111,24 +113,21 @@ def of_train(record: records.Record) -> dict[str, Any]:
     config, result = record.config, record.result
     classes = [str(n) for n in range(config["data"]["classes"])]
     card = config.get("noise")
-    columns = record.labels or {}
-    known = {
-        name: np.array(v, dtype=float) for name, v in columns.items() if v and v[0] is not None
-    }
+    if card is not None:
+        NoiseCard.from_dict(card)  # refuses what is none
+    check_result(record)
+    known = known_columns(record, len(classes))
     wrong = known["given"] != known["clean"] if {"given", "clean"} <= set(known) else None
     rate = (
         float(wrong.mean()) if wrong is not None else None if card is None else card["actual_rate"]
     )
-    path = record.folder / records.REFINEMENT
-    refinement = records.read_json(path) if path.exists() else None
+    transitions = known_transitions(record.folder / records.REFINEMENT, len(classes))
     matrices = []
     given = known.get("given", np.zeros(0)).astype(int)
-    for name, values in (refinement or {}).get("transition", {}).items():
-        title, rows = {"estimated": ("T̂", "the refined label"), "true": ("T", "the clean label")}[
-            name
-        ]
-        matrices.append(matrix(np.array(values), title, rows, given))
-    if card is not None and "true" not in (refinement or {}).get("transition", {}):
+    for name, (title, rows) in TRANSITIONS.items():
+        if name in transitions:
+            matrices.append(matrix(transitions[name], title, rows, given))
+    if card is not None and "true" not in transitions:
         known_rows = [row or [math.nan] * len(classes) for row in card["transition"]]
         matrices.append(matrix(np.array(known_rows), "T", "the clean label", given))
     tiles = [["examples", f"{config['data']['examples']:,}"]]
@@ -165,7 +164,7 @@ def of_train(record: records.Record) -> dict[str, Any]:
 def common(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     """What every run has: its curves and where it came from."""
     path = folder / records.ENVIRONMENT
-    environment = records.read_json(path) if path.exists() else {}
+    environment = read_json(path) if path.exists() else {}
     source = config.get("source") or {"name": config["data"].get("name")}
     data = {name: value for name, value in config["data"].items() if value is not None}
     return {
@@ -173,7 +172,7 @@ def common(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
         "kind": "run",
         "name": folder.resolve().name,
         "identity": "-".join(
-            str(part) for part in (folder.resolve().name, config["seed"], config["data"]["y"])
+            str(part) for part in (folder.resolve().name, config["seed"], config["data"].get("y"))
         ),
         "curves": curves(records.read_metrics(folder)),
         "provenance": [

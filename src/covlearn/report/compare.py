@@ -10,7 +10,6 @@ from covlearn import records
 from covlearn.fitted import Fitted, load
 from covlearn.report import words
 from covlearn.report.collect import curves
-from covlearn.report.suspects import trusted
 from covlearn.verdicts import DECISIONS
 
 FORMAT = 1
@@ -55,7 +54,7 @@ def one_run(folder: Path) -> dict[str, Any]:
         result = fitted.result
         figures["labels that look wrong"] = words.percent(result.noise_rate, 1)
         figures |= {f"to {name}": f"{result.decisions[name]:,}" for name in DECISIONS}
-        figures["decided by people"] = f"{len(trusted(fitted)):,}"
+        figures["decided by people"] = f"{len(fitted.people):,}"
         figures["evidence"] = result.evidence["sentence"]
     elif (trained := records.read_result(folder)) is not None:
         accuracy = trained.test_accuracy
@@ -93,7 +92,7 @@ def last_stages(names: list[str], runs: list[dict[str, Any]]) -> list[dict[str, 
 def changes(first: str, before: Fitted, second: str, after: Fitted) -> dict[str, Any] | None:
     """How many verdicts went from which to which, for runs on the same examples."""
     then = dict(zip(before.labels["id"], before.labels["decision"], strict=True))
-    people = trusted(after)
+    people = after.people
     count = Counter(
         (then[key], "decided by people" if key in people else decision)
         for key, decision in zip(after.labels["id"], after.labels["decision"], strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from covlearn.fitted import EXAMPLES, Fitted
+from covlearn.fitted import Fitted
 from covlearn.inputs import Progress, arrays
 from covlearn.inputs.images import BadImage, ImageLike, check_image, load_image
 
@@ -28,12 +28,9 @@ def find_pictures(fitted: Fitted) -> Find | None:
 
     Raises ValueError, with the reason, where there were pictures that are out of reach now.
     """
-    import pandas as pd  # noqa: PLC0415  slow to import
-
-    paths = pd.read_parquet(fitted.folder / EXAMPLES)["path"]
-    if paths.notna().any():
-        files = [None if pd.isna(path) else Path(path) for path in paths]
-        return files.__getitem__
+    paths = fitted.paths
+    if any(path is not None for path in paths):
+        return paths.__getitem__
     if fitted.recipe.get("kind") != "images":
         return None
     source = Path(fitted.config["source"].get("path") or "")

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from covlearn import cells
-from covlearn.fitted import TABLE, TRUSTED, Fitted
+from covlearn.fitted import Fitted
 from covlearn.inputs import Progress
 from covlearn.report.embed import embedded
 from covlearn.report.pictures import find_pictures, sheets
@@ -23,7 +22,7 @@ TELLING = 6  # columns that are shown first
 def gallery(fitted: Fitted, progress: Progress | None = None) -> tuple[dict[str, Any], list[str]]:
     """The rows as columns of plain values, and what was left out, in sentences."""
     labels, number = fitted.labels, {name: n for n, name in enumerate(fitted.classes)}
-    decided = trusted(fitted)
+    decided = fitted.people
     quality = np.array(labels["quality"], dtype=float)
     flagged = (np.array(labels["decision"]) != "keep") | (quality < 0.5)
     mine = np.array([key in decided for key in labels["id"]])
@@ -63,26 +62,11 @@ def gallery(fitted: Fitted, progress: Progress | None = None) -> tuple[dict[str,
     return whole, [*left_out, *omitted, *missing]
 
 
-def trusted(fitted: Fitted) -> dict[str, tuple[str, str]]:
-    """By id, the label that a person decided on and the one that it replaces."""
-    path = fitted.folder / TRUSTED
-    if not path.exists():
-        return {}
-    columns = cells.read_cells(path)
-    return {
-        key: (label, before)
-        for key, label, before in zip(
-            columns["id"], columns["label"], columns["before"], strict=True
-        )
-    }
-
-
 def table_rows(fitted: Fitted, shown: NDArray[np.int64]) -> tuple[dict[str, Any] | None, list[str]]:
     """The source's own cells of the rows, without the label."""
-    path = fitted.folder / TABLE
-    if not path.exists():
+    table = fitted.table
+    if table is None:
         return None, []
-    table = pd.read_parquet(path)
     aside = {fitted.recipe.get("label"), fitted.recipe.get("id")}
     table = table[[name for name in table if name not in aside]]
     x, means = against_means(table, fitted.labels)
@@ -116,7 +100,8 @@ def against_means(
     """
     x = table.select_dtypes("number").astype(float).reindex(columns=table.columns)
     x = x.replace([np.inf, -np.inf], np.nan)
-    x = (x - x.mean()) / x.std().replace(0, np.nan)
+    with np.errstate(all="ignore"):  # columns of absurd size say nothing
+        x = (x - x.mean()) / x.std().replace(0, np.nan)
     relabel = np.array(labels["decision"]) == "relabel"
     return x, x.groupby(np.where(relabel, labels["suggested"], labels["given"])).mean()
 
