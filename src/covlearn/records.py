@@ -26,6 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import covlearn
 from covlearn.config import plain, typed
 
 try:
@@ -133,10 +134,17 @@ def read(folder: str | os.PathLike[str]) -> Record:
 def read_config(folder: Path) -> dict[str, Any]:
     """What was run, of a format that can be read."""
     config = read_json(folder / CONFIG)
-    if config.get("format") != FORMAT:
+    found = config.get("format")
+    if isinstance(found, int) and found > FORMAT:
         raise ValueError(
-            f"{folder / CONFIG} must have format {FORMAT}, got {config.get('format')!r}; read it "
-            "with the version of covlearn that wrote it"
+            f"{folder / CONFIG} has format {found}, of covlearn {config.get('covlearn')}, and this "
+            f"is covlearn {covlearn.__version__}, which reads format {FORMAT}; update covlearn: "
+            "pip install --upgrade covlearn"
+        )
+    if found != FORMAT:
+        raise ValueError(
+            f"{folder / CONFIG} must have format {FORMAT}, got {found!r}; read it with the version "
+            "of covlearn that wrote it"
         )
     return config
 
@@ -201,6 +209,12 @@ def start_as(
         raise ValueError(
             f"{folder} holds an unfinished run; continue it with --resume (resume=True), or choose "
             "another folder"
+        )
+    wrote, reads = there.get("covlearn"), config.get("covlearn")
+    if result is None and wrote != reads and (folder / STAGES).exists():
+        raise ValueError(
+            f"{folder} holds an unfinished run of covlearn {wrote}, and {reads} might go on "
+            "otherwise; finish it with that version, or delete the folder to start again"
         )
     for partial in folder.rglob(f"*{PARTIAL}"):  # what a kill left half written
         partial.unlink()
