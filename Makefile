@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: test demo lint types figures notebooks docs clean
+.PHONY: test demo lint types figures notebooks matrix docs clean
 
 test: lint types
 	$(BIN)/pytest
@@ -23,6 +23,10 @@ figures: $(INSTALLED)
 
 notebooks: $(INSTALLED)
 	$(BIN)/python -m examples.notebooks.run
+
+# The oldest and the newest versions, each in an empty environment.
+matrix: $(INSTALLED)
+	$(BIN)/python -m tools.matrix oldest newest
 
 docs: $(INSTALLED)
 	$(BIN)/python -m tools.pages

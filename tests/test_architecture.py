@@ -11,7 +11,17 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "covlearn"
 
 # A module may import those of lower floors, and on its own floor only those named before it.
 FLOORS = [
-    ["checks", "config", "shortage", "npz", "plain_files", "records", "records_frame", "kernels"],
+    [
+        "checks",
+        "config",
+        "shortage",
+        "npz",
+        "plain_files",
+        "locks",
+        "records",
+        "records_frame",
+        "kernels",
+    ],
     ["losses", "noise", "transition", "sieve", "covariance", "reweight", "theory"],
     ["evidence", "calibration", "verdicts", "preparation", "cells"],
     ["schedules", "metrics"],

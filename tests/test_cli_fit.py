@@ -18,6 +18,7 @@ from PIL import Image
 
 from covlearn import cells, cli, records
 from covlearn.fitted import load
+from covlearn.locks import held
 from covlearn.noise import symmetric
 from tests.runs import without_seconds
 
@@ -118,14 +119,14 @@ def test_the_folder_is_held_while_a_run_is_fitted(
     def meanwhile(*_: Any, **__: Any) -> None:
         with (
             pytest.raises(ValueError, match="another process is at work in"),
-            records.held(tmp_path / "run"),
+            held(tmp_path / "run"),
         ):
             pass
         raise KeyboardInterrupt
 
     monkeypatch.setattr("covlearn.fitted.fit_split", meanwhile)
     assert cli.main(fitting(table, tmp_path / "run")) == 130
-    with records.held(tmp_path / "run"):
+    with held(tmp_path / "run"):
         pass  # free again
 
 

@@ -21,19 +21,15 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import covlearn
 from covlearn.config import plain, typed
 from covlearn.plain_files import parse_json, read_columns, read_json, read_text
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
 CONFIG, ENVIRONMENT, METRICS, RESULT = (
@@ -147,10 +143,17 @@ def read_config(folder: Path) -> dict[str, Any]:
     """What was run, of a format that can be read."""
     path = folder / CONFIG
     config = read_json(path)
-    if config.get("format") != FORMAT:
+    found = config.get("format")
+    if isinstance(found, int) and found > FORMAT:
         raise ValueError(
-            f"{path} must have format {FORMAT}, got {config.get('format')!r}; read it with the "
-            "version of covlearn that wrote it"
+            f"{path} has format {found}, of covlearn {config.get('covlearn')}, and this is "
+            f"covlearn {covlearn.__version__}, which reads format {FORMAT}; update covlearn: pip "
+            "install --upgrade covlearn"
+        )
+    if found != FORMAT:
+        raise ValueError(
+            f"{path} must have format {FORMAT}, got {found!r}; read it with the version of "
+            "covlearn that wrote it"
         )
     for name, kind in CONFIG_FIELDS.items():
         value: Any = config
@@ -230,6 +233,12 @@ def start_as(
             f"{folder} holds an unfinished run; continue it with --resume (resume=True), or choose "
             "another folder"
         )
+    wrote, reads = there.get("covlearn"), config.get("covlearn")
+    if result is None and wrote != reads and (folder / STAGES).exists():
+        raise ValueError(
+            f"{folder} holds an unfinished run of covlearn {wrote}, and {reads} might go on "
+            "otherwise; finish it with that version, or delete the folder to start again"
+        )
     for partial in folder.rglob(f"*{PARTIAL}"):  # what a kill left half written
         partial.unlink()
     if result is not None:  # a kill may have come between the result and the end
@@ -249,44 +258,6 @@ def check_place(folder: Path) -> None:
             f"{folder} must be new, empty or of an earlier run, but it holds {others[0]} and "
             f"no {CONFIG}; choose another folder"
         )
-
-
-_locks: set[int] = set()
-"""Descriptors of the folders that this process holds."""
-
-
-@contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keeps others out of a run folder, as far as the system can; ends with the process."""
-    if fcntl is None:
-        yield
-        return
-    lock = os.open(folder, os.O_RDONLY)  # no file in it: those are replaced
-    _locks.add(lock)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"another process is at work in {folder}; wait for it, or choose another folder"
-            ) from None
-        except OSError:
-            pass  # a file system without locks
-        yield
-    finally:
-        if lock in _locks:  # not so in a process that was forked off
-            _locks.remove(lock)
-            os.close(lock)
-
-
-def _let_go() -> None:
-    """A process that was forked off, such as a reader of images, must not outlive the lock."""
-    while _locks:
-        os.close(_locks.pop())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
 
 
 def abandon_if_empty(folder: Path) -> None:

@@ -20,6 +20,7 @@ from covlearn.checkpoint import Checkpoint
 from covlearn.config import plain
 from covlearn.engine import Objective, Record
 from covlearn.evaluation import digest
+from covlearn.locks import held
 
 
 class FollowedCheckpoint(Checkpoint):
@@ -150,7 +151,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         def enter() -> None:
             records.check_place(folder)
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(records.held(folder))
+            stack.enter_context(held(folder))
             stack.callback(_remove_if_empty, folder)  # while nobody else can be in it
 
         distributed.of_first(enter)

@@ -14,7 +14,8 @@ import pytest
 
 from covlearn import records
 from covlearn.cli import main
-from covlearn.records import held, start
+from covlearn.locks import held
+from covlearn.records import start
 from tests.runs import assert_same_run, fit
 from tests.test_records import CONFIG
 

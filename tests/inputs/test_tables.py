@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covlearn.inputs import Examples, read_examples
+from covlearn.inputs import Examples, read_examples, tables
 from covlearn.inputs.tables import feature_names
 from tests.inputs.make import text
 
@@ -319,3 +319,21 @@ def test_parquet_and_csv_agree(tmp_path: Path) -> None:
     text(tmp_path / "new.csv", "size,colour", "1.25,red")
     new = read_examples(tmp_path / "new.csv", recipe=csv.recipe)
     assert torch.equal(new.x, csv.x[:1])
+
+
+@pytest.mark.parametrize(
+    ("written", "days"),
+    [
+        ("0001-01-01", -719162),
+        ("1600-01-01", -135140),
+        ("1600-01-01 12:00", -135139.5),
+        ("1600-01-01T00:00:00+12:00", -135140.5),
+        ("9999-12-31T23:59:59.999999Z", 2932896.99999999998),
+        ("1600-13-01", None),
+        ("9999-12-31 25:00", None),
+    ],
+)
+def test_dates_beyond_nanoseconds(written: str, days: float | None) -> None:
+    (found,), (bad,) = tables._dates(pd.Series([written]))
+    assert bad == (days is None)
+    assert bad or found == pytest.approx(days, abs=1e-9)

@@ -17,6 +17,7 @@ from typing import Any
 
 from covlearn import records
 from covlearn.bench.execute import Ended, Task, attempt
+from covlearn.locks import held
 from covlearn.records import Result
 
 HERE = ".folder-of-"  # how the name of a file begins by which a worker knows the table's folder
@@ -117,7 +118,7 @@ def wait_until_free(folder: Path) -> None:
     """Waits for a process that worked here on a machine the cluster has lost already."""
     deadline = time.monotonic() + SECONDS_TO_DIE
     while (folder / records.CONFIG).exists() and time.monotonic() < deadline:
-        with contextlib.suppress(ValueError), records.held(folder):
+        with contextlib.suppress(ValueError), held(folder):
             return
         time.sleep(0.5)
 

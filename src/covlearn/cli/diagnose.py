@@ -50,6 +50,7 @@ def diagnose(args: argparse.Namespace) -> int:
     from covlearn import records  # noqa: PLC0415
     from covlearn.diagnose import DIAGNOSIS, check_draws, diagnose_run  # noqa: PLC0415
     from covlearn.fitted import load  # noqa: PLC0415
+    from covlearn.locks import held  # noqa: PLC0415
 
     check_draws(args.draws)
     fitted = load(args.run, allow=args.allow)
@@ -60,7 +61,7 @@ def diagnose(args: argparse.Namespace) -> int:
             f"nothing was written; without --dry-run it would be in {args.run / DIAGNOSIS}"
         )
         return 0
-    with records.held(args.run), step_bars() as show:
+    with held(args.run), step_bars() as show:
         found = diagnose_run(
             fitted,
             draws=args.draws,

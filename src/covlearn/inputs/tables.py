@@ -24,6 +24,8 @@ vector   lists of numbers of one length (embeddings)                   each entr
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -291,16 +293,29 @@ def _number(text: str) -> float:
 
 def _dates(present: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Days since 1970, UTC where no zone is said, and which cells are no dates."""
-    if present.dtype.kind == "M":
-        times = pd.to_datetime(present, utc=True)
-    else:
-        texts = present.astype(str).str.strip()
-        texts = texts.where(texts.str.fullmatch(DATE))
-        times = pd.to_datetime(texts, errors="coerce", utc=True, format="ISO8601")
-    bad = times.isna().to_numpy()
+    is_text = present.dtype.kind != "M"
+    if is_text:
+        present = present.astype(str).str.strip()
+        present = present.where(present.str.fullmatch(DATE))
+    how = {"errors": "coerce", "format": "ISO8601"} if is_text else {}
+    times = pd.to_datetime(present, utc=True, **how)
+    bad = times.isna().to_numpy(copy=True)
     # Microseconds, whatever the unit was: nanoseconds would end in 2262 and begin in 1677.
     micro = times.dt.tz_localize(None).to_numpy(dtype="datetime64[us]").astype(np.int64)
+    if is_text and bad.any():  # pandas 2 reads text into nanoseconds only
+        far = bad & present.notna() & ~present.str[:4].between("1678", "2261")
+        for place in np.flatnonzero(far):
+            with suppress(ValueError):
+                micro[place] = _microseconds(present.iloc[place])
+                bad[place] = False
     return micro / MICROSECONDS_A_DAY, bad
+
+
+def _microseconds(text: str) -> int:
+    """Since 1970, of a date in any year that has four digits."""
+    time = datetime.fromisoformat(text)
+    time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _category_texts(present: Any) -> Any:
