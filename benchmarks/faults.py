@@ -76,7 +76,8 @@ class Tally:
     kills: Counter[str] = field(default_factory=Counter)
     """By the stage in which they hit, or what was before or after it."""
     writing: Counter[str] = field(default_factory=Counter)
-    """Kills that left a file half written, by its name."""
+    """Files that were left half written, by name; a kill may leave two."""
+    moments: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
 
@@ -195,7 +196,10 @@ def hunted(case: Case, kills: int, place: Path, draw: random.Random) -> Iterator
             run.kill()
             lives -= 1
             tally.kills[run.where] += 1
-            tally.writing.update(half_written(run))
+            left = half_written(run)
+            tally.writing.update(left)
+            in_stage = "training" if run.where in stages else "before, between or after stages"
+            tally.moments["writing" if left else in_stage] += 1
             yield tally
         code = Running(case, folder, log, every_epoch=every_epoch).finish()
         tally.runs += 1
@@ -291,9 +295,10 @@ def kill_all(
                 done += 1
                 show("kills", done, kills)
     writing = sum((tally.writing for tally in tallies.values()), Counter[str]())
+    moments = sum((tally.moments for tally in tallies.values()), Counter[str]())
     return {
         "kills": sum(tally.kills.total() for tally in tallies.values()),
-        "kills_that_left_a_file_half_written": writing.total(),
+        "by_moment": dict(moments),
         "half_written": dict(writing.most_common()),
         "runs": sum(tally.runs for tally in tallies.values()),
         "mismatches": sum(len(tally.failures) for tally in tallies.values()),
