@@ -178,6 +178,12 @@ ROWS: dict[str, list[Row]] = {
         ),
         (lambda: losses.generalized_cross_entropy(LOGITS.long(), LABELS), "floating point"),
     ],
+    "sieve.rival_margin": [
+        (lambda: sieve.rival_margin(LOGITS.softmax(dim=1), LABELS + 9), "must lie in"),
+    ],
+    "metrics.reliability": [
+        (lambda: metrics.reliability(LOGITS[:, 0] + 9, LABELS), "between 0 and 1"),
+    ],
     "sieve.refine_scores": [
         (
             lambda: sieve.refine_scores(LOGITS[:, 0], LABELS, LABELS, lower=1.0, upper=0.0),
@@ -460,7 +466,7 @@ CHECKED_ELSEWHERE: dict[str, str] = {
         data.clothing1m.Part data.clothing1m.Report data.sources.Source data.sources.is_folder
         data.sources.still diagnose.Diagnosis diagnose.Finding diagnose.diagnose_run
         evidence.Evidence evidence.fits_by_chance evidence.surest_mask exports.Exported
-        exports.clean_table fitted.FitResult fitted.Fitted fitted.fit_examples inputs.Examples
+        exports.clean_table fitted.FitResult fitted.Fitted fitted.check_net fitted.fit_examples inputs.Examples
         inputs.Progress inputs.Skipped integrations.datalab.features_of
         integrations.datalab.refined_from_datalab integrations.onnx.Pixels
         integrations.onnx.Probabilities integrations.onnx.Standardized
@@ -468,14 +474,14 @@ CHECKED_ELSEWHERE: dict[str, str] = {
         integrations.onnx.whole_graph integrations.tensorboard.TensorBoard
         integrations.transformers.IndexCollator job.Job job.json_or_text ledger.Ledger losses.Rows
         losses.one_class_at_a_time losses.pick losses.weighted_logs metrics.LabelQuality
-        metrics.accuracy_of methods.Method methods.Run methods.crossfit.stratified_folds
+        metrics.accuracy_of metrics.calibration_error methods.Method methods.Run methods.crossfit.stratified_folds
         methods.crossfit.sure_labels methods.presets.Protocol methods.presets.data_kind
         methods.scaled.Choice methods.scaled.cross_fitted methods.scaled.gentler
         methods.scaled.network methods.scaled.schedule methods.scaled.stretch noise.NoisyLabels
         noise.files.LabelFile noise.registry.Generator noise.registry.Human
         noise.registry.Published noise.registry.drawn_like noise.registry.label_digest
         noise.registry.published_labels reweight.MeanMatching reweight.project_weights run.LocalRun
-        run.input_shape run.machine_config run.method_name run.start_as schedules.Steps
+        run.input_shape run.machine_config run.method_name schedules.Steps
         sieve.Refined sieve.hold_fixed testing.Toy testing.clothing.write_lookalike
         testing.fit_in_processes testing.make_toy testing.require_equal_one testing.shortened
         testing.toy_for verdicts.Verdicts verdicts.decided verdicts.reason
