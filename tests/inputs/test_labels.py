@@ -21,7 +21,10 @@ from tests.inputs.make import reading
         ([1, 2.0, "3", np.int8(4), np.float32(5), torch.tensor(6)], list("123456")),
         ([True, np.bool_(False)], ["True", "False"]),
         ([0.5, 1.5], ["0.5", "1.5"]),
-        ([None, float("nan"), np.nan, pd.NA, pd.NaT, "", "  ", np.datetime64("NaT", "s")], [""] * 8),
+        (
+            [None, float("nan"), np.nan, pd.NA, pd.NaT, "", "  ", np.datetime64("NaT", "s")],
+            [""] * 8,
+        ),
         ([" a", "b\t", "\xa0c"], ["a", "b", "c"]),
         (["e\u0301", "\xe9"], ["\xe9", "\xe9"]),
         (["1.0", "2.0"], ["1.0", "2.0"]),
