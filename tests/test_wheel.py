@@ -26,7 +26,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed") / "environment"
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"
-    install = ["pip", "--python", python, "install", "--no-deps", "--no-index", wheel]
+    install = ["pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
     run(sys.executable, "-m", *install)
     # Named in a .pth file, a folder's own .pth files are not read: the source stays out of sight.
     others = "\n".join(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))

@@ -84,7 +84,13 @@ def tried(age: str, python: str, torch: str, folder: Path, show: Show) -> dict[s
     say(1, "making an environment")
     environment = folder / "environment"
     run(python, "-m", "venv", environment)
-    pip = [environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install"]
+    pip: list[str | Path] = [
+        environment / "bin" / "python",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+    ]
     # torch comes first, so that nothing else decides which.
     say(2, "installing torch")
     run(*pip, f"torch=={torch}")

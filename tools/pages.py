@@ -185,6 +185,20 @@ def published(_: str) -> str:
     return table(["file", "data", "rate", "drawn again", "note", "SHA-256 of its labels"], rows)
 
 
+# ---- Versions ---------------------------------------------------------------------------------
+
+
+def matrix(_: str) -> str:
+    """One column an environment that was tried."""
+    tried = json.loads((ROOT / "results" / "matrix.json").read_text(encoding="utf-8"))
+    rows = [["Python", *(each["python"] for each in tried.values())]]
+    for name in next(iter(tried.values()))["packages"]:
+        rows.append([name, *(each["packages"][name] for each in tried.values())])
+    for name in ("passed", "skipped", "failed"):
+        rows.append([f"tests {name}", *(str(each["tests"][name]) for each in tried.values())])
+    return table(["", *(name.partition(",")[0] for name in tried)], rows)
+
+
 PARTS: dict[str, Callable[[str], str]] = {
     "methods": all_methods,
     "defaults": defaults,
@@ -192,6 +206,7 @@ PARTS: dict[str, Callable[[str], str]] = {
     "generators": all_generators,
     "card": card,
     "published": published,
+    "matrix": matrix,
 }
 
 
