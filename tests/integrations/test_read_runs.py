@@ -10,6 +10,7 @@ import pytest
 
 import covlearn
 from covlearn import records
+from covlearn.plain_files import read_json
 from tests import runs
 from tests.integrations.conftest import Case
 
@@ -22,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         runs.fit(folder / "cal" / str(seed), seed=seed)
     begun = folder / "cal" / "5"
     begun.mkdir()
-    config = records.read_json(folder / "cal" / "3" / "config.json") | {"seed": 5}
+    config = read_json(folder / "cal" / "3" / "config.json") | {"seed": 5}
     (begun / "config.json").write_text(json.dumps(config))
     (folder / "other").mkdir()
     (folder / "other" / "config.json").write_text('{"model_type": "bert"}')
