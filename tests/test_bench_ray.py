@@ -97,6 +97,7 @@ def cluster(gate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def bench(table: Path, folder: Path, address: str) -> subprocess.Popen[str]:
     options = ["--folder", str(folder), "--device", "cpu", "--keep-models", "--on", address]
+    options += ["--allow", NET]
     return subprocess.Popen(
         [sys.executable, "-m", "covlearn", "bench", str(table), *options],
         stdout=subprocess.PIPE,

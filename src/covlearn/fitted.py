@@ -274,6 +274,13 @@ class Fitted:
         return saved.read_statistics(self.folder, len(self.classes))
 
     @cached_property
+    def probs(self) -> NDArray[np.float64]:
+        """What the verdicts were read off, (N, K)."""
+        shape = (len(self.labels["id"]), len(self.classes))
+        arrays = saved.read_numbers(self.folder / records.PROBS, {"probs": shape})
+        return arrays["probs"].astype(np.float64)
+
+    @cached_property
     def people(self) -> dict[str, tuple[str, str]]:
         """By id, the label that a person decided on and the one that it replaces."""
         return saved.read_people(self.folder, self.classes)
@@ -292,7 +299,7 @@ class Fitted:
             "options": options,
         }
         if not weights.is_file():
-            raise ValueError(f"{weights} is missing: the folder is not the whole one of a run")
+            raise ValueError(f"{weights} is missing: this is not the whole folder of a run")
         if num_parameters(name, **described) > weights.stat().st_size:
             raise ValueError(f"{config} must describe the network of {weights}, got a larger one")
         net = build_net(name, seed=0, **described)

@@ -124,22 +124,25 @@ def read_own_table(folder: Path, count: int) -> Any:
     return table
 
 
-def read_statistics(folder: Path, num_classes: int) -> dict[str, NDArray[np.float64]]:
+def read_statistics(folder: Path, num_classes: int) -> dict[str, NDArray[Any]]:
     """T̂ and the covariances, (K, K) each."""
-    path = folder / REFINEMENT
+    square = (num_classes, num_classes)
+    return read_numbers(folder / REFINEMENT, {"transition": square, "covariance": square})
+
+
+def read_numbers(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, NDArray[Any]]:
+    """Arrays of an .npz file of a run, of the names and shapes that they must have."""
     try:
         arrays = npz.read_arrays(path)
-        found = {name: arrays[name] for name in ("transition", "covariance")}
     except FileNotFoundError as error:
-        raise ValueError(f"{path} is missing: {folder} is not the whole folder of a run") from error
-    except KeyError as error:
-        raise ValueError(f"{path} must hold {error}; it is damaged") from error
+        raise ValueError(f"{path} is missing: this is not the whole folder of a run") from error
     except ValueError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    for name, values in found.items():
-        if values.dtype.kind != "f" or values.shape != (num_classes, num_classes):
-            raise ValueError(f"{path} must hold {name} as numbers, a row and a column a class")
-    return found
+    for name, shape in shapes.items():
+        found = arrays.get(name)
+        if found is None or found.dtype.kind != "f" or found.shape != shape:
+            raise ValueError(f"{path} must hold {name} as numbers of shape {shape}; it is damaged")
+    return arrays
 
 
 def read_people(folder: Path, classes: list[str]) -> dict[str, tuple[str, str]]:

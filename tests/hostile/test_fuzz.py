@@ -17,7 +17,7 @@ from tests.hostile.mutate import mutated
 from tests.hostile.readers import Reader
 
 CORPUS = Path(__file__).parent / "corpus"
-EXAMPLES = 12  # of each reader; all of them take about half a minute
+EXAMPLES = 50  # of each reader
 MOST_KIB = 2**20
 
 

@@ -57,7 +57,7 @@ def diagnose(args: argparse.Namespace) -> int:
     if args.dry_run:
         say(
             f"{fitted.result.examples:,} examples, {fitted.result.classes:,} classes, read from "
-            f"{fitted.config['source']['path']}; {args.draws} draws of class-dependent noise\n"
+            f"{fitted.config['source'].get('path')}; {args.draws} draws of class-dependent noise\n"
             f"nothing was written; without --dry-run it would be in {args.run / DIAGNOSIS}"
         )
         return 0

@@ -39,10 +39,9 @@ def export(args: argparse.Namespace) -> int:
     if args.onnx is None and args.tensorboard is None:
         raise ValueError("name what to write: --onnx FILE, --tensorboard DIR, or both")
     if args.onnx is not None:
-        from covlearn.fitted import load  # noqa: PLC0415
         from covlearn.integrations.onnx import to_onnx  # noqa: PLC0415
 
-        difference = to_onnx(load(args.run, allow=args.allow), args.onnx)
+        difference = to_onnx(args.run, args.onnx, allow=args.allow)
         say(f"network: {args.onnx}, within {difference:.1g} of PyTorch by onnxruntime")
     if args.tensorboard is not None:
         from covlearn.integrations.tensorboard import write_tensorboard  # noqa: PLC0415

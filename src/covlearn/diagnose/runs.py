@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from covlearn import records
-from covlearn.config import plain
+from covlearn.config import plain, typed
 from covlearn.data import Resident, Split
 from covlearn.data.augment import Augmentation
 from covlearn.diagnose.advice import LEVEL, Advice, advise
@@ -100,7 +100,7 @@ def diagnose_run(
         labels["given"],
         suggested=labels["suggested"],
         decision=np.array(fitted.labels["decision"]),
-        evidence=Evidence(**evidence),
+        evidence=typed(Evidence, evidence),
         transition=statistics["transition"],
         covariance=statistics["covariance"],
         noise_rate=fitted.result.noise_rate,
@@ -233,16 +233,16 @@ def features_of_run(
 ) -> Features:
     """The inputs of a run, read again and checked to be the same; of images see below."""
     source = fitted.config["source"]
-    path, kept_table = Path(source["path"]), fitted.folder / TABLE
-    if not path.exists() and fitted.recipe["kind"] == "table" and kept_table.exists():
+    path, kept_table = Path(source.get("path") or "the source"), fitted.folder / TABLE
+    if not path.exists() and fitted.recipe.get("kind") == "table" and kept_table.exists():
         path = kept_table
     if not path.exists():
         raise ValueError(f"{path} is missing, which {fitted.folder} was fitted to; bring it back")
     examples = read_examples(
         str(path),
-        id=source["id"],
-        image=source["image"],
-        on_bad=source["on_bad"],
+        id=source.get("id"),
+        image=source.get("image"),
+        on_bad=source.get("on_bad") or "refuse",
         recipe=fitted.recipe,
         cache=fitted.folder.absolute().parent / ".covlearn-cache",
         progress=reading,
@@ -252,7 +252,7 @@ def features_of_run(
     x = examples.x[torch.tensor(found).clamp(min=0)]
     if fitted.standardizer is not None:
         x = torch.from_numpy(fitted.standardizer(x.numpy())).float()
-    if min(found) < 0 or digest(x) != fitted.config["data"]["x"]:
+    if min(found) < 0 or digest(x) != fitted.config["data"].get("x"):
         raise ValueError(
             f"{path} has changed since {fitted.folder} was fitted to it; fit again, or bring the "
             "old data back"

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covlearn import records
 from covlearn.data import Resident, Split
 from covlearn.engine import Machine, predict
 from covlearn.evaluation import EVALUATION_BATCH, digest
@@ -39,9 +38,7 @@ def to_datalab(
     """
     datalab = library("cleanlab.datalab.datalab", extra="cleanlab", wanted="to_datalab").Datalab
     fitted = run if isinstance(run, Fitted) else load(run)
-    with np.load(fitted.folder / records.PROBS) as file:
-        probs = file["probs"].astype(np.float64)
-    labels = fitted.labels
+    labels, probs = fitted.labels, fitted.probs
     lab = datalab(
         data={"id": labels["id"], "label": labels["given"]}, label_name="label", verbosity=0
     )
@@ -127,7 +124,7 @@ def _inputs_again(fitted: Fitted, source: Any) -> Examples:
     x = examples.x
     if fitted.standardizer is not None:
         x = torch.from_numpy(fitted.standardizer(x.numpy())).float()
-    if examples.ids != fitted.labels["id"] or digest(x) != fitted.config["data"]["x"]:
+    if examples.ids != fitted.labels["id"] or digest(x) != fitted.config["data"].get("x"):
         raise ValueError(
             f"the data must be that of {fitted.folder}, {len(fitted.labels['id'])} examples, got "
             f"{len(examples)} that differ; pass the source as it was, or features=False"

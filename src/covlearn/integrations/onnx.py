@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,19 +75,25 @@ class Probabilities(nn.Module):
         return logits.softmax(dim=1), logits
 
 
-def to_onnx(run: Fitted | str | os.PathLike[str], path: str | os.PathLike[str]) -> float:
+def to_onnx(
+    run: Fitted | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    allow: Sequence[str] = (),
+) -> float:
     """Writes the network of a run of ``covlearn fit``, once onnxruntime agrees with it.
 
     The input ``x`` is float64 numbers (N, D) as they are in the source, NaN where a table has none,
     or uint8 images (N, H, W, C) of the recipe's size; the outputs are ``probabilities`` and
     ``logits``, both (N, K). Returned is the largest difference between onnxruntime and PyTorch on
-    inputs drawn at random; one above 1e-4 is an error, and nothing is written.
+    inputs drawn at random; one above 1e-4 is an error, and nothing is written. ``allow`` is that of
+    :func:`covlearn.fitted.load`.
     """
     onnx, runtime, _ = (
         library(name, extra="onnx", wanted="to_onnx")
         for name in ("onnx", "onnxruntime", "onnxscript")
     )
-    fitted = run if isinstance(run, Fitted) else load(run)
+    fitted = run if isinstance(run, Fitted) else load(run, allow=allow)
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{path} must be a file, but it is a folder; name a file in it")
