@@ -4,6 +4,7 @@
 """
 
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -49,7 +50,9 @@ def test_the_soak_sees_what_is_left_behind(tmp_path: Path) -> None:
     handles: list[int] = []
 
     def leaking(what: str, done: int, total: int) -> None:
-        kept.extend([b"1" * (1 << 20) + str(done).encode(), *([] for _ in range(9))])
+        pages = mmap.mmap(-1, 1 << 20)  # not of the heap, which may have a mebibyte to spare
+        pages.write(b"1" * (1 << 20))
+        kept.extend([pages, *([] for _ in range(9))])
         handles.append(os.open(tmp_path / "a", os.O_CREAT | os.O_WRONLY))
 
     try:
