@@ -12,7 +12,7 @@ from covlearn.methods.crossfit import CrossFittedCAL
 from covlearn.methods.scaled import Choice
 from covlearn.nets import choice
 from covlearn.schedules import Ramp
-from covlearn.testing import shortened
+from covlearn.testing import make_toy, shortened
 
 STILL = Augmentation(mean=(0.5,), std=(0.25,))
 
@@ -94,3 +94,14 @@ def test_few_images_are_learned_with_the_recommended_settings() -> None:
     flagged, wrong = torch.from_numpy(fit.verdicts.decision != "keep"), split.y != clean
     assert int((flagged & wrong).sum()) > 0.7 * int(wrong.sum())
     assert int((flagged & ~wrong).sum()) < 0.02 * len(clean)
+
+
+def test_verdicts_of_averaged_predictions_are_those_predictions() -> None:
+    """They have seen the given labels: Bayes' rule would count those twice."""
+    method = CAL(scores="averaged", threshold="argmax", look_for_evidence=True)
+    chosen = Choice(shortened(method, epochs=4), "mlp", {"hidden": [16]})
+    split = make_toy().split
+    fit = fit_split(split, Setup(chosen, Machine()), seed=0)
+    assert torch.equal(fit.logits, fit.crossed)
+    own = fit.logits.softmax(dim=1).gather(1, split.y.unsqueeze(1)).squeeze(1)
+    assert fit.verdicts.quality == pytest.approx(own.double().numpy(), abs=1e-6)

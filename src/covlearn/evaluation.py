@@ -23,6 +23,7 @@ from covlearn.config import plain
 from covlearn.data import ImageFiles, Loaded, Resident, Split, batches_of
 from covlearn.engine import Machine, Record, predict
 from covlearn.ledger import Ledger
+from covlearn.methods.cal import SUREST
 from covlearn.metrics import (
     accuracy,
     accuracy_of,
@@ -154,7 +155,7 @@ class Evaluator:
         if said is not None and self.clean is not None:
             stated["reliability"] = self.reliability(said.float().softmax(dim=1))
             # Had it not seen the labels, Bayes' rule would bring them in (covlearn.calibration).
-            transition = surest_transition(said, self.noisy, surest=0.5)
+            transition = surest_transition(said, self.noisy, surest=SUREST)
             with_label = label_posterior(said, self.noisy, transition).exp().float()
             stated["reliability_with_label"] = self.reliability(with_label)
         return stated | {

@@ -81,6 +81,13 @@ def rival_margin(probs: Array, noisy: Array) -> Tensor:
     return log_p.scatter(1, noisy.unsqueeze(1), -torch.inf).amax(dim=1) - own
 
 
+def refine_by_argmax(probs: Array, noisy: Array) -> Refined:
+    """The label where no other class is more probable, else the most probable one."""
+    probs, noisy = _check_pair(probs, noisy)
+    score = rival_margin(probs, noisy)
+    return refine_scores(score, probs.argmax(dim=1), noisy, lower=0.0)
+
+
 def refine(
     probs: Array, noisy: Array, *, lower: float, upper: float | None = None, eps: float = 1e-8
 ) -> Refined:

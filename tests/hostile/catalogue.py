@@ -181,6 +181,9 @@ ROWS: dict[str, list[Row]] = {
     "sieve.rival_margin": [
         (lambda: sieve.rival_margin(LOGITS.softmax(dim=1), LABELS + 9), "must lie in"),
     ],
+    "sieve.refine_by_argmax": [
+        (lambda: sieve.refine_by_argmax(LOGITS.softmax(dim=1), LABELS + 9), "must lie in"),
+    ],
     "metrics.reliability": [
         (lambda: metrics.reliability(LOGITS[:, 0] + 9, LABELS), "between 0 and 1"),
     ],

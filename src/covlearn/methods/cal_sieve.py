@@ -14,8 +14,8 @@ from covlearn.sieve import (
     adjusted_loss,
     auto_threshold,
     quantile_threshold,
+    refine_by_argmax,
     refine_scores,
-    rival_margin,
 )
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ def build_refined(cal: "CAL", run: Run) -> tuple[Refined, nn.Module | None, Tens
 
 def refine_probs(cal: "CAL", run: Run, probs: Tensor) -> Refined:
     """D̂ from probabilities (N, K); the argmax is also what a margin above zero says."""
-    noisy, prediction = run.split.y.cpu(), probs.argmax(dim=1)
+    noisy = run.split.y.cpu()
     if cal.threshold != "argmax":
-        return refine(cal, run, adjusted_loss(probs, noisy), prediction)
+        return refine(cal, run, adjusted_loss(probs, noisy), probs.argmax(dim=1))
     run.note(threshold=0.0)
-    return refine_scores(rival_margin(probs, noisy), prediction, noisy, lower=0.0)
+    return refine_by_argmax(probs, noisy)
 
 
 def refine(cal: "CAL", run: Run, score: Tensor, prediction: Tensor) -> Refined:

@@ -8,7 +8,7 @@ from torch import Tensor
 from covlearn.data import Split
 from covlearn.engine import Plan
 from covlearn.ledger import Ledger
-from covlearn.sieve import Refined, hold_fixed, refine_scores, rival_margin
+from covlearn.sieve import Refined, hold_fixed, refine_by_argmax
 
 AVERAGE_PREDICTIONS = 0.9
 
@@ -42,7 +42,6 @@ def averaged_probs(ledger: Ledger) -> Tensor:
 def refined_again(ledger: Ledger, split: Split) -> tuple[Refined, Tensor]:
     """D̂ that is the argmax of the averages, and the averages themselves (N, K)."""
     noisy, probs = split.y.cpu(), averaged_probs(ledger)
-    again = refine_scores(rival_margin(probs, noisy), probs.argmax(dim=1), noisy, lower=0.0)
     posterior = held_posterior(probs, split)
     assert posterior is not None
-    return hold_fixed(again, noisy, split.trusted), posterior
+    return hold_fixed(refine_by_argmax(probs, noisy), noisy, split.trusted), posterior
