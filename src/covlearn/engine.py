@@ -142,12 +142,15 @@ def _shown(
 
 
 def _some_inputs(data: Batches, epoch: int) -> Iterator[Tensor]:
-    """About a sixteenth of an epoch's inputs, 1,024 at most; from the device in one batch."""
+    """About a sixteenth of an epoch's inputs, 1,024 at most; from the device in one batch.
+
+    Plain views, whatever is trained on: those that are evaluated are plain.
+    """
     count = min(max(len(data) // 16, data.batch_size), 1024)
     if isinstance(data, Resident):
-        yield data.gather(data.order(epoch)[:count], data.key(epoch)).x
+        yield data.gather(data.order(epoch)[:count], data.key(epoch), "plain").x
         return
-    for batch in islice(data.epoch(epoch), math.ceil(count / data.batch_size)):
+    for batch in islice(data.epoch(epoch, "plain"), math.ceil(count / data.batch_size)):
         yield batch.x
 
 

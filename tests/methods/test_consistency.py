@@ -132,14 +132,14 @@ def test_the_averages_go_on_from_the_posterior(largest: int | None) -> None:
 
 def test_an_objective_that_needs_averages_is_refused_a_plan_without() -> None:
     toy = make_toy(images=True)
-    data = Resident(toy.split, batch_size=32, strong=True)
+    data = Resident(toy.split, batch_size=32, views="both")
     model, objective = nn.Sequential(nn.Flatten(), nn.Linear(108, 3)), consistent(None)
     with pytest.raises(ValueError, match=r"Consistent looks at the average .* set average_predict"):
         train(model, objective, data, Plan(epochs=1), Machine(), seed=0)
 
 
 def test_the_ledger_sees_the_weak_view_alone() -> None:
-    data = Resident(make_toy(images=True).split, batch_size=60, strong=True)
+    data = Resident(make_toy(images=True).split, batch_size=60, views="both")
     model, plan = nn.Sequential(nn.Flatten(), nn.Linear(108, 3)), Plan(1, 60, lr=1e-30)
     ledger = make_ledger(data, plan)
     train(model, CrossEntropy(), data, plan, Machine(), seed=0, ledger=ledger)
@@ -195,7 +195,7 @@ def test_unlabelled_examples_reach_a_gradient() -> None:
     shortened(CONSISTENT, epochs=8).fit(run)
     call = run.calls["cal"]
     objective, model, memory = call["objective"], call["model"], call["ledger"].memory
-    data = Resident(run.split, batch_size=120, seed=0, strong=True)
+    data = Resident(run.split, batch_size=120, seed=0, views="both")
     batch = next(data.epoch(9))
     rest = (objective.labelled.keep[batch.idx] == 0).nonzero().flatten()
     assert len(rest) > 5
@@ -231,7 +231,7 @@ def test_it_is_recorded_like_any_run(tmp_path: Path) -> None:
 
 def test_features_are_refused_before_a_sieve_is_trained() -> None:
     run = Watched(make_toy().split, net_options=NET_OPTIONS)
-    with pytest.raises(ValueError, match=r"consistency=1.0 compares views of images, and features"):
+    with pytest.raises(ValueError, match=r"consistency=1.0 and strong_views take views of images"):
         shortened(CONSISTENT).fit(run)
     assert not run.nets
 

@@ -128,8 +128,8 @@ class CAL:
         self.check_bounds()
         if self.needs_images and run.split.augmentation is None:
             raise ValueError(
-                f"consistency={self.consistency} compares views of images, and features have none; "
-                "set consistency=0"
+                f"consistency={self.consistency} and strong_views take views of images, and "
+                "features have none; set consistency=0 and strong_views=false"
             )
         if not self.needs_refined:
             return self.fit_without(run)
@@ -263,7 +263,7 @@ class CAL:
     @property
     def needs_images(self) -> bool:
         """Whether features would be refused."""
-        return self.consistency > 0
+        return self.consistency > 0 or self.plan.strong_views or self.sieve_plan.strong_views
 
     @property
     def needs_refined(self) -> bool:

@@ -96,6 +96,11 @@ def _check_second_stage(cal: "CAL") -> None:
             f"consistency={cal.consistency} goes beside CAL's own loss on D̂; leave relabel and "
             "covariance as they are"
         )
+    if cal.consistency and cal.plan.strong_views:
+        raise ValueError(
+            "consistency looks at plain and strong views, strong_views at strong ones alone, got "
+            "both; set one of them"
+        )
     if cal.rounds > 1 and not cal.needs_refined:
         raise ValueError(
             f"rounds={cal.rounds} renew D̂, which nothing here looks at; set rounds=1, or leave "
