@@ -259,6 +259,10 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     record: dict[str, Any] = {"environment": environment(), "batch_size": BATCH}
+    record["of_a_million"] = of_a_million()
+    if by_torchvision() is None:
+        record["torchvision"] = "not measured: it is not installed, or cannot be imported, here"
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     for name, sizes in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
             write_lookalike(Path(folder), noisy=args.files, clean=14, sizes=sizes, drawn=56)
@@ -274,11 +278,7 @@ def main() -> None:
                 found["training"] = training(split, workers=args.train, steps=args.steps)
             record[name] = found
             print(json.dumps({name: found}))
-    record["of_a_million"] = of_a_million()
-    if by_torchvision() is None:
-        record["torchvision"] = "not measured: it is not installed, or cannot be imported, here"
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+            args.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     print(f"written: {args.out}")
 
 

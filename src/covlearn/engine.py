@@ -142,11 +142,11 @@ def _shown(
 
 
 def _some_inputs(data: Batches, epoch: int) -> Iterator[Tensor]:
-    """About a sixteenth of an epoch's inputs, 1,024 at most; from the device in one batch.
+    """About a sixteenth of an epoch's inputs, 512 at most; from the device in one batch.
 
     Plain views, whatever is trained on: those that are evaluated are plain.
     """
-    count = min(max(len(data) // 16, data.batch_size), 1024)
+    count = min(max(len(data) // 16, data.batch_size), 512)
     if isinstance(data, Resident):
         yield data.gather(data.order(epoch)[:count], data.key(epoch), "plain").x
         return
