@@ -16,7 +16,7 @@ from covlearn.bench.table import read_table
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
-TABLES = tuple(sorted(HERE.glob("table*.toml")))
+TABLES = (*sorted(HERE.glob("table*.toml")), HERE / "differences.toml")
 BEYOND = tuple(HERE / name for name in ("beyond.toml", "targets.toml", "reliability.toml"))
 
 

@@ -207,7 +207,7 @@ def test_rows_with_a_stage_in_common_train_it_once(
     stages: list[str] = []
     epochs = engine._eager_epoch
 
-    def counted(*given: Any) -> float:
+    def counted(*given: Any) -> Any:
         stages.append(type(given[0].objective).__name__)
         return epochs(*given)
 

@@ -8,7 +8,7 @@ function of seed and epoch, so that a run that was cut off ends with the same bi
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -46,9 +46,9 @@ __all__ = [
 
 LEDGER_STEPS, LEDGER_VALUES = 32, 1 << 20  # kept at most before they go into the ledger
 
-
 AfterEpoch = Callable[[int, nn.Module, Ledger], Record]
 """Called with the epoch, the model and the ledger; what it returns joins the epoch's record."""
+Inputs = Callable[[], Iterable[Tensor]]
 
 
 def train(
@@ -101,8 +101,11 @@ def train(
             _set_lr(optimizer, lr)
             objective.begin_epoch(epoch, ledger)
             model.train()
-            loss = run_epoch(epoch)
-            shown = _shown(model, average, data, epoch, machine)
+            some = None if average is None else _some_inputs(data, epoch)
+            losses = run_epoch(epoch)
+            # Before the losses are read, which waits for a GPU's last step.
+            shown = _shown(model, average, some, machine)
+            loss = mean_loss(losses, epoch)
             record = {"epoch": epoch, "lr": lr, "beta": beta, "loss": loss}
             record |= objective.end_epoch(ledger)
             if after_epoch is not None:
@@ -129,29 +132,30 @@ def train(
 
 
 def _shown(
-    model: nn.Module, average: Average | None, data: Batches, epoch: int, machine: Machine
+    model: nn.Module, average: Average | None, some: Inputs | None, machine: Machine
 ) -> nn.Module:
     """The model of an epoch, or its average, with statistics that all processes share."""
     distributed.average_buffers(model)
-    if average is None:
+    if average is None or some is None:
         return model
     with machine.autocast():
-        average.measure(partial(_some_inputs, data, epoch))
+        average.measure(some)
     distributed.average_buffers(average.model)
     return average.model
 
 
-def _some_inputs(data: Batches, epoch: int) -> Iterator[Tensor]:
+def _some_inputs(data: Batches, epoch: int) -> Inputs:
     """About a sixteenth of an epoch's inputs, 512 at most; from the device in one batch.
 
     Plain views, whatever is trained on: those that are evaluated are plain.
     """
     count = min(max(len(data) // 16, data.batch_size), 512)
     if isinstance(data, Resident):
-        yield data.gather(data.order(epoch)[:count], data.key(epoch), "plain").x
-        return
-    for batch in islice(data.epoch(epoch, "plain"), math.ceil(count / data.batch_size)):
-        yield batch.x
+        # What the device is sent it is sent now, so that gathering waits for nothing.
+        gather = partial(data.gather, data.order(epoch)[:count], data.key(epoch), "plain")
+        return lambda: [gather().x]
+    batches = math.ceil(count / data.batch_size)
+    return lambda: (batch.x for batch in islice(data.epoch(epoch, "plain"), batches))
 
 
 def make_ledger(data: Batches, plan: Plan) -> Ledger:
@@ -297,7 +301,8 @@ class _State:
 
 def _epoch_runner(
     step: _Step, state: _State, data: Batches, objective: Objective, machine: Machine
-) -> Callable[[int], float]:
+) -> Callable[[int], Tensor]:
+    """What runs an epoch and returns the loss of each step."""
     if (
         data.device.type == "cuda"
         and machine.capture
@@ -310,12 +315,12 @@ def _epoch_runner(
         low = machine.precision == "bfloat16" and not machine.compile
         refresh = use_working_copy(step) if low else None
         captured = CapturedEpoch(step, state.parts, data, refresh)
-        return lambda epoch: mean_loss(captured(epoch), epoch)
+        return captured
     return lambda epoch: _eager_epoch(step, data, epoch)
 
 
-def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
-    """Runs the batches one by one and returns the mean loss; looks at it once, at the end."""
+def _eager_epoch(step: _Step, data: Batches, epoch: int) -> Tensor:
+    """Runs the batches one by one and returns the loss of each, of all processes."""
     losses: list[Tensor] = []
     together_with_others = distributed.active()
     if together_with_others:
@@ -355,7 +360,7 @@ def _eager_epoch(step: _Step, data: Batches, epoch: int) -> float:
         average.update(left)
     if together_with_others:
         step.ledger.merge(last_step, learned)
-    return mean_loss(distributed.sum_of(torch.stack(losses)), epoch)
+    return distributed.sum_of(torch.stack(losses))
 
 
 def _finite(model: nn.Module) -> bool:

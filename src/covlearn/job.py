@@ -2,22 +2,24 @@
 
 import json
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from covlearn.config import Tree, nearest, override, parse_settings, plain
+from covlearn.config import Tree, nearest, override, parse_settings, plain, typed
 from covlearn.data import Split
 from covlearn.data.sources import Source, load_data, with_noise
 from covlearn.engine import Machine
 from covlearn.evaluation import Progress
 from covlearn.methods import METHODS, Method, presets
-from covlearn.records import Result
+from covlearn.records import Result, differences
 from covlearn.run import fit_and_evaluate
 
 WEIGHTS = (".pt", ".pth", ".safetensors")
+NOT_OWN = ("net.", "machine.", "augmentation.")  # settings that are not the method's
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,7 @@ def run_job(
 def settled(job: Job) -> tuple[Method, dict[str, Tree]]:
     """The job's method with every setting, and the settings that are not the method's."""
     settings = parse_settings(job.settings)
-    method = make_method(job.method)
-    if job.preset is not None:
-        method = presets.preset(job.preset, job.method, presets.data_kind(job.data))
+    method = before_settings(job)
     # A field of the method goes before what else can be set under its name.
     own = {field.name for field in fields(method)}  # type: ignore[arg-type]
     others = {
@@ -99,6 +99,42 @@ def settled(job: Job) -> tuple[Method, dict[str, Tree]]:
     if job.preset is not None and job.net is None and "pretrained" not in others["net"]:
         others["net"] |= pretrained_weights(job.preset, job.data)
     return override(method, settings), others
+
+
+def before_settings(job: Job) -> Method:
+    """The job's method as its preset has it."""
+    if job.preset is None:
+        return make_method(job.method)
+    return presets.preset(job.preset, job.method, presets.data_kind(job.data))
+
+
+def other_than(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
+    """Where a recorded run is not this job, in words.
+
+    Its method counts as it came out, by whichever settings: so a preset that has changed since is
+    another job, and the same settings under another name are not. What a field had that came later
+    is its default.
+    """
+    recorded = config.get("job")
+    if job["method"] not in METHODS or not recorded or "method" not in config:
+        return differences(recorded, job, path="job")
+    there, here = (
+        {**each, "settings": sorted(text for text in each["settings"] if text.startswith(NOT_OWN))}
+        for each in (recorded, job)
+    )
+    if found := differences(there, here, path="job"):
+        return found
+    own = [text for text in job["settings"] if not text.startswith(NOT_OWN)]
+    method = override(before_settings(typed(Job, dict(job))), parse_settings(own))
+    then = filled(config["method"], plain(METHODS[job["method"]]()))
+    return differences({**then, "name": None}, plain(method), path="method")
+
+
+def filled(tree: Any, defaults: Any) -> Any:
+    """A tree with what it lacks."""
+    if not isinstance(tree, Mapping) or not isinstance(defaults, Mapping):
+        return tree
+    return {**defaults, **{name: filled(item, defaults.get(name)) for name, item in tree.items()}}
 
 
 def pretrained_weights(preset: str, data: str) -> Tree:

@@ -137,12 +137,17 @@ def test_cal_as_we_recommend_it() -> None:
         assert (made.threshold, made.prior_scale) == ("argmax", scale)
         assert (made.sieve_plan.average, made.plan.average) == (0.999, 0.999)
         assert made.plan.divide_lr
+        assert made.sieve_plan.lr_milestones == (60,)
+    uncut = {data: cal("recommended", data).plan.lr_milestones for data in ("cifar10", "cifar100")}
+    assert uncut == {"cifar10": (), "cifar100": (60,)}
 
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize(("data", "common"), [("cifar10", COMMON), ("small", SHORT)])
 def test_all_methods_share_one_protocol(name: str, data: str, common: Plan) -> None:
     own = {"dmi"}  # goes on from a network of the common plan, with steps of its own
+    if (name, data) == ("recommended", "cifar10"):
+        own |= {"cal"}  # without the cut
     if name == "published":
         own |= {"cores", "coteaching", "coteaching_plus", "jocor"}  # the authors' optimizers
     elif data == "small":

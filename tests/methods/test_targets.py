@@ -189,3 +189,15 @@ def test_labels_are_left_alone_where_there_is_no_evidence(wrong: bool) -> None:
         alone = LocalRun(split, seed=0)
         CE(replace(method.plan, divide_lr=False)).fit(view_of(alone))
         assert alone.history["ce"][-1]["loss"] == run.history["ce"][-1]["loss"]
+
+
+def test_without_evidence_the_learning_rate_is_cut_as_the_sieves_is() -> None:
+    toy = make_toy(600)
+    method: Any = shortened(
+        CAL(scores="averaged", threshold="argmax", look_for_evidence=True), epochs=8
+    )
+    uncut, cut = (replace(method.plan, lr_milestones=steps) for steps in ((), (6,)))
+    run = LocalRun(replace(toy.split, y=toy.clean), seed=0)
+    replace(method, sieve_plan=cut, plan=uncut).fit(view_of(run))
+    rates = [line["lr"] for line in run.history["ce"]]
+    assert rates == pytest.approx([0.1] * 6 + [0.01] * 2)

@@ -17,7 +17,7 @@ from covlearn.bench.table import Cell, Table, job_of
 from covlearn.config import typed
 from covlearn.data.sources import Source, check_data_name, check_noise, load_data
 from covlearn.evaluation import Progress
-from covlearn.job import Job, make_machine, run_job, settled
+from covlearn.job import Job, make_machine, other_than, run_job, settled
 from covlearn.records import Result
 
 Ended = tuple[str, Result | None, str | None]
@@ -147,7 +147,7 @@ def attempt(task: Task, progress: Progress | None = None) -> tuple[Result | None
 def finished(task: Task) -> Result | None:
     """The result of a run that was made on whichever machine, if it was this job's."""
     there = records.read(task.folder)
-    differing = records.differences(there.config.get("job"), task.recorded, path="job")
+    differing = other_than(there.config, task.recorded)
     if differing:
         raise ValueError(
             f"{task.folder} holds a run of another configuration: {'; '.join(differing[:3])}; "

@@ -9,6 +9,7 @@ from typing import Any
 
 from covlearn import cells, records
 from covlearn.bench.table import FIGURES, Cell, Column, Row, Table, job_of
+from covlearn.job import other_than
 from covlearn.plain_files import read_json
 
 NOTHING = "—"
@@ -127,7 +128,7 @@ def finished_results(
             left_out.append(f"{name}: {error}")
             continue
         job = job_of(table, Cell(row, column, trial), settings)
-        differing = records.differences(config.get("job"), job, path="job")
+        differing = other_than(config, job)
         if differing:
             left_out.append(f"{name}: {'; '.join(differing[:3])}")
         elif result is not None:
