@@ -258,7 +258,7 @@ def test_cells_side_by_side_are_those_in_turn(small: Path, tmp_path: Path) -> No
     [
         ('"symmetric:0.2"\nrate = 0.2', '"symmetric:0.3"\nrate = 0.3', "job.noise is"),
         ("data.npz", "other.npz", "job.data is"),
-        ('"net.hidden=[4]"', '"net.hidden=[5]"', "job.settings is"),
+        ('"net.hidden=[4]"', '"net.hidden=[5]"', "job.settings.net.hidden is"),
         ("trials = 2", 'trials = 2\nnet = "linear"', "job.net is null there"),
         ("trials = 2", "trials = 2\nholdout = 0.2", "job.holdout is null there"),
         ('preset = "paper"', 'preset = "published"', "job.preset is"),
@@ -288,6 +288,16 @@ def test_settings_on_the_command_line_belong_to_the_job(small: Path) -> None:
     assert command(small, "--trials", "2", *only) == 1, "trial 0 has three epochs"
     rows = json.loads((small.parent / "runs" / "table.json").read_text())["cells"]
     assert rows[0]["trials"] == "1", "one epoch count in one mean"
+
+
+def test_a_setting_that_another_row_has_no_field_for_leaves_that_row_out(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
+    assert command(small, "--trials", "1", "--only", "row=gce,rate=0.2", "--set", "q=0.5") == 0
+    captured = capsys.readouterr()
+    assert "left out: data/0.2/ce/0: q cannot be set: CE has no such field" in captured.out
+    assert "data/0.2/gce/0: best" in captured.err
 
 
 def test_a_damaged_record_stops_nothing_else(

@@ -1,11 +1,13 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from covlearn import engine
 from covlearn.average import Average
 from covlearn.checkpoint import Checkpoint, copied
 from covlearn.committee import Committee
@@ -312,14 +314,27 @@ def test_restoring_keeps_the_learning_rate_that_a_captured_step_reads() -> None:
     assert optimizer.param_groups[0]["lr"] is rate
 
 
-def test_averaged_weights_have_statistics_of_their_own() -> None:
-    split, norm = draw_split(), nn.BatchNorm1d(16)
-    first = nn.Linear(6, 16)
-    model = nn.Sequential(first, norm, nn.ReLU(), nn.Linear(16, 3))
+def test_averaged_weights_have_statistics_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "CHUNK", 40)  # of 150 examples
+    split = draw_split()
     data = Resident(split, batch_size=32, seed=1)
+    seen: list[int] = []
+
+    def look(epoch: int, shown: nn.Module, ledger: Ledger) -> dict[str, Any]:
+        assert isinstance(shown, nn.Sequential)
+        first, norm = shown[0], shown[1]
+        # After the last epoch in chunks, without the smaller one that is left.
+        chunks = data.order(epoch)[:120].split(40) if epoch else data.order(epoch)[:32].split(40)
+        hidden = [first(split.x[idx]) for idx in chunks]
+        mean = torch.stack([each.mean(dim=0) for each in hidden]).mean(dim=0)
+        var = torch.stack([each.var(dim=0) for each in hidden]).mean(dim=0)
+        torch.testing.assert_close(norm.running_mean, mean)
+        torch.testing.assert_close(norm.running_var, var)
+        assert norm.momentum == 0.1
+        seen.append(epoch)
+        return {}
+
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
     plan = Plan(epochs=2, batch_size=32, lr=0.5, average=0.9)
-    train(model, Plain(), data, plan, Machine(), seed=1)
-    hidden = first(split.x[data.order(1)[:32]])
-    torch.testing.assert_close(norm.running_mean, hidden.mean(dim=0))
-    torch.testing.assert_close(norm.running_var, hidden.var(dim=0))
-    assert norm.momentum == 0.1
+    train(model, Plain(), data, plan, Machine(), seed=1, after_epoch=look)
+    assert seen == [0, 1]

@@ -49,7 +49,6 @@ VARIANTS: dict[str, Method] = {
         )
         for labelled in ("agreed", "all")
     },
-    "cal, strong views": CAL(plan=Plan(epochs=4, strong_views=True, average=0.9)),
     "cal, rounds": CAL(scores="averaged", threshold="argmax", rounds=2),
     **{f"cal on {base}": CAL(base=base) for base in ("gce", "forward", "reweight")},
 }
@@ -142,8 +141,7 @@ def trained(machine: Machine, net: str, **options: Any) -> tuple[bytes, list[flo
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"mixup": True}, {"views": "both"}, {"views": "strong"}, {"balanced_batches": 6}],
+    "options", [{}, {"mixup": True}, {"strong": True}, {"balanced_batches": 6}]
 )
 @pytest.mark.parametrize("net", ["cnn", "resnet18"])
 def test_images_are_augmented_alike_when_captured(net: str, options: dict[str, Any]) -> None:
@@ -152,7 +150,7 @@ def test_images_are_augmented_alike_when_captured(net: str, options: dict[str, A
 
 def test_batches_are_those_of_the_cpu() -> None:
     here, there = (
-        Resident(images(), batch_size=64, seed=3, views="both", device=d) for d in ("cpu", "cuda")
+        Resident(images(), batch_size=64, seed=3, strong=True, device=d) for d in ("cpu", "cuda")
     )
     for ours, theirs in zip(here.epoch(2), there.epoch(2), strict=True):
         assert torch.equal(ours.idx, theirs.idx.cpu())

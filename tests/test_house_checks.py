@@ -28,6 +28,7 @@ ALL: dict[str, Method] = {
     "cal over forward": CAL(threshold="quantile", base="forward"),
     "cal with consistency": CONSISTENT,
     "cal in rounds": CAL(scores="averaged", threshold="argmax", rounds=2, rounds_from="last"),
+    "cal of two judges": CAL(scores="averaged", threshold="argmax", judges="both"),
     "gce that prunes": GCE(truncate=True),
     "examples/own_method.py": SymmetricCE(),
 }

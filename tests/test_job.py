@@ -13,7 +13,16 @@ def recorded(**changes: Any) -> dict[str, Any]:
     """The configuration that a run of a job leaves, as far as jobs are compared by it."""
     job = Job(**{"data": "cifar10", "method": "cal", "preset": "recommended", **changes})
     method, _ = settled(job)
-    return {"job": plain(job), "method": {"name": job.method, **plain(method)}}
+    protocol = presets.Protocol()
+    if job.preset is not None:
+        protocol = presets.protocol(job.preset, "cifar10")
+    return {
+        "job": plain(job),
+        "method": {"name": job.method, **plain(method)},
+        "net": {"name": job.net or protocol.net},
+        "holdout": protocol.holdout if job.holdout is None else job.holdout,
+        "data": {"augmentation": {"mean": [0.5], **protocol.augmentation}},
+    }
 
 
 def asked(**changes: Any) -> dict[str, Any]:
@@ -26,6 +35,12 @@ def test_a_run_is_its_own_job() -> None:
     assert other_than(recorded(**with_net), asked(**with_net)) == []
 
 
+def test_spaces_and_order_do_not_count() -> None:
+    there = recorded(settings=("net.width=8", "machine.capture=false", "plan.epochs=7"))
+    here = asked(settings=(" machine.capture = false", "plan.epochs = 7", "net.width =8"))
+    assert other_than(there, here) == []
+
+
 def test_settings_that_come_to_the_same_are_the_same_job() -> None:
     epochs = settled(Job("cifar10", "cal", preset="recommended"))[0].plan.epochs  # type: ignore[attr-defined]
     assert other_than(recorded(), asked(settings=(f"plan.epochs={epochs}",))) == []
@@ -35,12 +50,20 @@ def test_settings_that_come_to_the_same_are_the_same_job() -> None:
 def test_a_field_that_came_later_has_its_default_in_older_runs() -> None:
     older = recorded()
     del older["method"]["rounds"]
-    del older["method"]["plan"]["strong_views"]
+    del older["method"]["plan"]["lr_factor"]
     assert other_than(older, asked()) == []
     (found,) = other_than(older, asked(settings=("rounds=2",)))
     assert found == "method.rounds is 1 there, 2 here"
-    (found,) = other_than(older, asked(settings=("plan.strong_views=true",)))
-    assert found == "method.plan.strong_views is false there, true here"
+    (found,) = other_than(older, asked(settings=("plan.lr_factor=0.2",)))
+    assert found == "method.plan.lr_factor is 0.1 there, 0.2 here"
+
+
+def test_a_field_that_is_gone_counts_where_it_was_in_use() -> None:
+    older = recorded()
+    older["method"]["plan"]["gone"] = False
+    assert other_than(older, asked()) == []
+    older["method"]["plan"]["gone"] = True
+    assert other_than(older, asked()) == ["method.plan.gone is true there, null here"]
 
 
 def test_a_preset_that_has_changed_since_is_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +73,43 @@ def test_a_preset_that_has_changed_since_is_another_job(monkeypatch: pytest.Monk
     assert any(
         "method.plan.epochs is 100 there, 50 here" in text for text in other_than(before, asked())
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("NET", {"cifar10": "resnet18"}, 'net is "resnet34" there, "resnet18" here'),
+        ("MOVED", {"cifar10": {"crop": 2}}, "augmentation.crop is 4 there, 2 here"),
+    ],
+)
+def test_and_so_is_one_whose_network_or_images_have(
+    name: str, value: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = recorded()
+    monkeypatch.setattr(presets, name, value)
+    assert message in other_than(before, asked())
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"job": None},
+        {"job": []},
+        {"job": {"data": "cifar10"}},
+        {"method": "cal"},
+        {"method": {"name": "ce"}},
+        {"net": None},
+        {"data": None},
+    ],
+)
+def test_a_damaged_record_is_another_job(damaged: dict[str, Any]) -> None:
+    assert other_than(recorded() | damaged, asked())
+
+
+def test_a_job_that_cannot_be_made_is_said_in_words() -> None:
+    job = asked(method="ce") | {"settings": ["sieve_beta.value=1"]}
+    (found,) = other_than(recorded(method="ce"), job)
+    assert found.startswith("sieve_beta.value cannot be set: CE has no such field")
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ CASES: dict[str, Method] = {
         scores="averaged", threshold="argmax", consistency=1.0, consistency_threshold=0.6
     ),
     "cal in rounds": CAL(threshold="argmax", rounds=2),
+    "cal of two judges": CAL(threshold="argmax", judges="both"),
     "cal over gce": CAL(base="gce", weighting="sample"),
     "cal that relabels": CAL(relabel=True, lower=-1.0, upper=0.0),
     "coteaching_plus of a known rate": CoTeachingPlus(rate=0.3),

@@ -62,7 +62,7 @@ def claims() -> list[str]:
         ("published noise, 60 %", "cifar10/0.6"),
         ("part-dependent noise, 40 %", "cifar10/ptd 0.4"),
     ):
-        values = (last[row, column] for row in ("ce", "published", "recommended", "with the cut"))
+        values = (last[row, column] for row in ("ce", "published", "sieve alone", "with the cut"))
         texts = ("—" if value is None else f"{value:.1f}" for value in values)
         found.append(f"| {title} | {' | '.join(texts)} |")
     return found

@@ -3,7 +3,8 @@
 No clean label, noise rate or validation set is asked for. Verdicts come from networks that were not
 trained on the label they judge: the method's own cross-fitted sieves or, if it has none, such
 sieves trained for the verdicts alone. With many images, where one sieve is trained for so few
-epochs that it memorises little, they are what it said of each image on average over them.
+epochs that it memorises little, they are what it said of each image on average over them, and what
+the network says that learned from D̂.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +53,7 @@ class Fit:
     logits: Tensor
     """What the verdicts were read off, ln P(true = y | x, given), (N, K)."""
     crossed: Tensor
-    """What the cross-fitted sieves say, or one sieve on average over its passes, (N, K)."""
+    """What the cross-fitted sieves say, or the judges of CAL's own, (N, K)."""
     own_logits: Tensor
     """What the returned network says, (N, K)."""
     evidence: Evidence
@@ -185,7 +186,7 @@ def fit_split(
     )
     if run.refined_by is not None and not isinstance(sieves, CrossFittedCAL):
         # Averages of training passes have seen the given label, and mean what they say
-        # (results/beyond/reliability); Bayes' rule would count it twice.
+        # (results/beyond/reliability); Bayes' rule would count it twice. So with both judges.
         logits = crossed
     else:
         # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came

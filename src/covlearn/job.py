@@ -2,7 +2,7 @@
 
 import json
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from covlearn.records import Result, differences
 from covlearn.run import fit_and_evaluate
 
 WEIGHTS = (".pt", ".pth", ".safetensors")
-NOT_OWN = ("net.", "machine.", "augmentation.")  # settings that are not the method's
+BESIDE = ("net", "machine", "augmentation")
+"""What can be set beside a method's own fields."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,7 @@ def settled(job: Job) -> tuple[Method, dict[str, Tree]]:
     method = before_settings(job)
     # A field of the method goes before what else can be set under its name.
     own = {field.name for field in fields(method)}  # type: ignore[arg-type]
-    others = {
-        name: group(settings, name) if name not in own else {}
-        for name in ("net", "machine", "augmentation")
-    }
+    others = {name: group(settings, name) if name not in own else {} for name in BESIDE}
     if job.preset is not None and job.net is None and "pretrained" not in others["net"]:
         others["net"] |= pretrained_weights(job.preset, job.data)
     return override(method, settings), others
@@ -111,30 +109,70 @@ def before_settings(job: Job) -> Method:
 def other_than(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
     """Where a recorded run is not this job, in words.
 
-    Its method counts as it came out, by whichever settings: so a preset that has changed since is
-    another job, and the same settings under another name are not. What a field had that came later
-    is its default.
+    Its method counts as it came out, by whichever settings, and so do its network, the share held
+    out and how images were moved: a preset that has changed since is another job, the same settings
+    in other words are not.
     """
-    recorded = config.get("job")
-    if job["method"] not in METHODS or not recorded or "method" not in config:
+    recorded, method = config.get("job"), config.get("method")
+    if job["method"] not in METHODS or not isinstance(recorded, Mapping):
         return differences(recorded, job, path="job")
-    there, here = (
-        {**each, "settings": sorted(text for text in each["settings"] if text.startswith(NOT_OWN))}
-        for each in (recorded, job)
-    )
-    if found := differences(there, here, path="job"):
-        return found
-    own = [text for text in job["settings"] if not text.startswith(NOT_OWN)]
-    method = override(before_settings(typed(Job, dict(job))), parse_settings(own))
-    then = filled(config["method"], plain(METHODS[job["method"]]()))
-    return differences({**then, "name": None}, plain(method), path="method")
+    if not isinstance(method, Mapping):
+        return [f"method must be its settings, got {method!r}; the record is damaged"]
+    try:
+        (_, theirs), (own, ours) = (
+            _own_and_others(each.get("settings") or ()) for each in (recorded, job)
+        )
+        now = override(before_settings(typed(Job, dict(job))), own)
+    except ValueError as error:
+        return [str(error)]
+    there, here = {**recorded, "settings": theirs}, {**job, "settings": ours}
+    then = as_of_now(method, plain(METHODS[job["method"]]()))
+    return [
+        *differences(there, here, path="job"),
+        *differences(then, {"name": job["method"], **plain(now)}, path="method"),
+        *_another_protocol(config, typed(Job, dict(job)), ours),
+    ]
 
 
-def filled(tree: Any, defaults: Any) -> Any:
-    """A tree with what it lacks."""
+def _own_and_others(settings: Iterable[str]) -> tuple[Tree, dict[str, Tree]]:
+    """The settings of a method, and what is set beside it."""
+    tree = parse_settings(settings)
+    return tree, {name: tree.pop(name) for name in BESIDE if name in tree}
+
+
+def _another_protocol(config: Mapping[str, Any], job: Job, others: Mapping[str, Tree]) -> list[str]:
+    """Where a preset's network, share held out and movement of images were others."""
+    protocol = presets.Protocol()
+    if job.preset is not None:
+        protocol = presets.protocol(job.preset, presets.data_kind(job.data))
+    # What is set otherwise has been compared as it was set.
+    set_otherwise = others.get("augmentation", {})
+    moved = {name: v for name, v in protocol.augmentation.items() if name not in set_otherwise}
+    then = (config.get("data") or {}).get("augmentation") or {}
+    return [
+        *differences((config.get("net") or {}).get("name"), job.net or protocol.net, path="net"),
+        *differences(
+            config.get("holdout"),
+            protocol.holdout if job.holdout is None else job.holdout,
+            path="holdout",
+        ),
+        *differences({name: then.get(name) for name in moved}, moved, path="augmentation"),
+    ]
+
+
+def as_of_now(tree: Any, defaults: Any) -> Any:
+    """A recorded method in today's fields: those that came later have their defaults.
+
+    Those that are gone count where they were in use.
+    """
     if not isinstance(tree, Mapping) or not isinstance(defaults, Mapping):
         return tree
-    return {**defaults, **{name: filled(item, defaults.get(name)) for name, item in tree.items()}}
+    kept = {
+        name: as_of_now(item, defaults.get(name))
+        for name, item in tree.items()
+        if name in defaults or item
+    }
+    return {**defaults, **kept}
 
 
 def pretrained_weights(preset: str, data: str) -> Tree:

@@ -107,7 +107,7 @@ class LocalRun:
             batch_size=plan.batch_size,
             seed=derived_seed(self.seed, "data", stage),
             mixup=mixup,
-            views="both" if objective.needs_strong else plan.views,
+            strong=objective.needs_strong,
             balanced_batches=balanced_batches,
             taking_part=None if labels is None else labels >= 0,
         )

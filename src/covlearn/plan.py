@@ -22,8 +22,6 @@ class Plan:
     """Divide the learning rate by 1 + β each epoch, as the published code does."""
     momentum: float = 0.9
     weight_decay: float = 0.0
-    strong_views: bool = False
-    """Train on strong views of the images, not on crops and flips (:mod:`covlearn.data.strong`)."""
     average: float | None = None
     """Decay a step of an exponential average of the weights; None: no average."""
     average_predictions: float | None = None
@@ -49,11 +47,6 @@ class Plan:
             decay = getattr(self, name)
             if decay is not None and not 0 < decay < 1:
                 raise ValueError(f"{name} must lie in (0, 1), got {decay}")
-
-    @property
-    def views(self) -> Literal["plain", "strong"]:
-        """Of the images, that a step sees."""
-        return "strong" if self.strong_views else "plain"
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def test_it_is_bounded_normalised_and_laid_out_as_the_weak_view() -> None:
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_both_implementations_give_the_same_strong_views(num_workers: int) -> None:
     split = draw_split()
-    options: dict[str, Any] = {"batch_size": 16, "seed": 3, "views": "both"}
+    options: dict[str, Any] = {"batch_size": 16, "seed": 3, "strong": True}
     resident, other = Resident(split, **options), loaded(split, num_workers=num_workers, **options)
     weak = Resident(split, batch_size=16, seed=3)
     key = resident.key(5)
@@ -156,26 +156,9 @@ def test_both_implementations_give_the_same_strong_views(num_workers: int) -> No
         assert torch.equal(first.strong, batch.strong) is same
 
 
-def test_strong_views_can_stand_in_for_plain_ones() -> None:
-    split = draw_split()
-    both, alone = (Resident(split, batch_size=16, seed=3, views=v) for v in ("both", "strong"))
-    read = loaded(split, num_workers=0, batch_size=16, seed=3, views="strong")
-    batches = zip(
-        both.epoch(1), alone.epoch(1), read.epoch(1), alone.epoch(1, "plain"), strict=True
-    )
-    for pair, ours, theirs, plain in batches:
-        assert pair.strong is not None
-        assert ours.strong is None
-        assert torch.equal(ours.x, pair.strong)
-        assert torch.equal(theirs.x, pair.strong)
-        assert torch.equal(plain.x, pair.x)
-        assert torch.equal(alone.gather(ours.idx, alone.key(1)).x, ours.x)
-        assert torch.equal(alone.gather(ours.idx, alone.key(1), "plain").x, plain.x)
-
-
 def test_two_processes_share_the_strong_views_of_one() -> None:
     split = draw_split(44)
-    options: dict[str, Any] = {"batch_size": 16, "seed": 3, "views": "both"}
+    options: dict[str, Any] = {"batch_size": 16, "seed": 3, "strong": True}
     one = Resident(split, **options)
     halves = [Resident(split, process=p, num_processes=2, **options) for p in (0, 1)]
     for whole, *parts in zip(one.epoch(0), *(half.epoch(0) for half in halves), strict=True):
@@ -195,6 +178,6 @@ def test_grey_images_have_strong_views_too() -> None:
 def test_features_and_mixtures_are_refused() -> None:
     features = Split(torch.randn(20, 4), torch.arange(20) % 2, 2)
     with pytest.raises(ValueError, match=r"made of uint8 images .* features have none; train with"):
-        Resident(features, batch_size=4, views="both")
+        Resident(features, batch_size=4, strong=True)
     with pytest.raises(ValueError, match="mixtures or strong views, got both"):
-        Resident(draw_split(), batch_size=16, views="both", mixup=True)
+        Resident(draw_split(), batch_size=16, strong=True, mixup=True)

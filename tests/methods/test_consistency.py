@@ -132,14 +132,14 @@ def test_the_averages_go_on_from_the_posterior(largest: int | None) -> None:
 
 def test_an_objective_that_needs_averages_is_refused_a_plan_without() -> None:
     toy = make_toy(images=True)
-    data = Resident(toy.split, batch_size=32, views="both")
+    data = Resident(toy.split, batch_size=32, strong=True)
     model, objective = nn.Sequential(nn.Flatten(), nn.Linear(108, 3)), consistent(None)
     with pytest.raises(ValueError, match=r"Consistent looks at the average .* set average_predict"):
         train(model, objective, data, Plan(epochs=1), Machine(), seed=0)
 
 
 def test_the_ledger_sees_the_weak_view_alone() -> None:
-    data = Resident(make_toy(images=True).split, batch_size=60, views="both")
+    data = Resident(make_toy(images=True).split, batch_size=60, strong=True)
     model, plan = nn.Sequential(nn.Flatten(), nn.Linear(108, 3)), Plan(1, 60, lr=1e-30)
     ledger = make_ledger(data, plan)
     train(model, CrossEntropy(), data, plan, Machine(), seed=0, ledger=ledger)
@@ -186,8 +186,8 @@ def test_cal_hands_over_its_own_objective_on_what_is_labelled(labelled: Any, tar
             assert torch.equal(value, expected[name]), name
     ledger = run.calls["sieve"]["ledger"]
     assert torch.equal(objective.posterior, ledger.memory.probs(torch.arange(len(agreed))))
-    assert all(0 < line["teacher_sure"] <= 1 for line in run.history["cal"])
-    assert "teacher_sure" not in plain.history["cal"][0]
+    assert all(0 < line["average_sure"] <= 1 for line in run.history["cal"])
+    assert "average_sure" not in plain.history["cal"][0]
 
 
 def test_unlabelled_examples_reach_a_gradient() -> None:
@@ -195,7 +195,7 @@ def test_unlabelled_examples_reach_a_gradient() -> None:
     shortened(CONSISTENT, epochs=8).fit(run)
     call = run.calls["cal"]
     objective, model, memory = call["objective"], call["model"], call["ledger"].memory
-    data = Resident(run.split, batch_size=120, seed=0, views="both")
+    data = Resident(run.split, batch_size=120, seed=0, strong=True)
     batch = next(data.epoch(9))
     rest = (objective.labelled.keep[batch.idx] == 0).nonzero().flatten()
     assert len(rest) > 5
@@ -224,14 +224,14 @@ def test_it_is_recorded_like_any_run(tmp_path: Path) -> None:
     assert record.result is not None
     assert list(record.result.stages) == ["sieve", "cal"]
     lines = [line for line in record.metrics if line["stage"] == "cal"]
-    assert all(0 <= line["teacher_sure"] <= 1 for line in lines)
+    assert all(0 <= line["average_sure"] <= 1 for line in lines)
     assert lines[-1]["averaged_right"] > 0.9
     assert record.result.returned.value > 0.9
 
 
 def test_features_are_refused_before_a_sieve_is_trained() -> None:
     run = Watched(make_toy().split, net_options=NET_OPTIONS)
-    with pytest.raises(ValueError, match=r"consistency=1.0 and strong_views take views of images"):
+    with pytest.raises(ValueError, match=r"consistency=1.0 compares views of images, and features"):
         shortened(CONSISTENT).fit(run)
     assert not run.nets
 
@@ -262,5 +262,7 @@ def test_settings_that_contradict_are_refused(settings: dict[str, Any], message:
 def test_cross_fitted_sieves_do_without() -> None:
     changes: list[dict[str, Any]] = [{"consistency": 1.0}, {"rounds": 2}]
     for settings in changes:
-        with pytest.raises(ValueError, match=r"use method cal for .* consistency or rounds"):
+        with pytest.raises(
+            ValueError, match=r"use method cal for .* consistency, rounds or judges"
+        ):
             CrossFittedCAL(**settings)

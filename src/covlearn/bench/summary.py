@@ -123,7 +123,7 @@ def finished_results(
         name = there.relative_to(folder).as_posix()
         try:
             result = records.read_result(there)
-            config = read_json(there / records.CONFIG)
+            config = records.read_config(there)
         except ValueError as error:
             left_out.append(f"{name}: {error}")
             continue

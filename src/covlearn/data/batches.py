@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sized
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -23,9 +23,6 @@ from covlearn.data.readers import Readers, can_fork
 from covlearn.data.strong import strong_view
 
 WORKER_SECONDS = 120.0
-
-Views = Literal["plain", "strong", "both"]
-"""Images as the augmentation moves them, their strong views instead, or these beside them."""
 
 
 class Mix(NamedTuple):
@@ -106,7 +103,7 @@ class Batches(Protocol):
         """The number of examples."""
         ...
 
-    def epoch(self, epoch: int, views: Views | None = None) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch in order, this process's share of each; the last is smaller."""
         ...
 
@@ -124,7 +121,7 @@ class _Batches(ABC):
         seed: int = 0,
         shuffle: bool = True,
         mixup: bool = False,
-        views: Views = "plain",
+        strong: bool = False,
         balanced_batches: int | None = None,
         taking_part: Tensor | None = None,
         device: torch.device | str = "cpu",
@@ -146,12 +143,12 @@ class _Batches(ABC):
             raise ValueError(
                 f"balanced_batches must be positive and needs shuffle, got {balanced_batches}"
             )
-        if views != "plain" and augmentation is None:
+        if strong and augmentation is None:
             raise ValueError(
                 "a strong view is made of uint8 images with an augmentation, and features have "
-                "none; train without strong views (consistency=0, strong_views=false)"
+                "none; train without strong views (consistency=0)"
             )
-        if views != "plain" and mixup:
+        if strong and mixup:
             raise ValueError("a batch has mixtures or strong views, got both; set one of them")
         self.device = torch.device(device)
         self.y = y.long().to(self.device)
@@ -161,7 +158,7 @@ class _Batches(ABC):
         self.seed = seed
         self.shuffle = shuffle
         self.mixup = mixup
-        self.views = views
+        self.strong = strong
         self.balanced_batches = balanced_batches
         # Of which examples (N,) balanced batches are made; other batches have them all.
         self.taking_part = None if taking_part is None else taking_part.to(self.device)
@@ -189,7 +186,7 @@ class _Batches(ABC):
         return counter.key(self.seed, epoch).to(self.device)
 
     @abstractmethod
-    def epoch(self, epoch: int, views: Views | None = None) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch in order, this process's share of each; the last is smaller."""
 
     def _request(self, whole: Tensor, key: Tensor) -> Tensor:
@@ -200,23 +197,16 @@ class _Batches(ABC):
         partner = whole[counter.bits(key, whole, counter.PARTNER).argsort()]
         return torch.cat([idx, partner[self.process :: self.num_processes]])
 
-    def _of_raw(
-        self, whole: Tensor, request: Tensor, raw: Tensor, key: Tensor, views: Views | None
-    ) -> Batch:
-        """A batch of inputs as they were read."""
-        how, views = self.augmentation, views or self.views
-        if how is None:
-            return self._batch(whole, request, raw, key)
-        strong = None if views == "plain" else strong_view(raw, request, key, how)
-        if strong is not None and views == "strong":
-            return self._batch(whole, request, strong, key)
-        return self._batch(whole, request, augment(raw, request, key, how), key, strong)
-
     def _batch(
-        self, whole: Tensor, request: Tensor, x: Tensor, key: Tensor, strong: Tensor | None = None
+        self, whole: Tensor, request: Tensor, x: Tensor, key: Tensor, raw: Tensor | None = None
     ) -> Batch:
-        if not self.mixup:
+        """``raw`` are the images as they were read, if there is to be a strong view of them."""
+        if raw is not None:
+            assert self.augmentation is not None
+            strong = strong_view(raw, request, key, self.augmentation)
             return Batch(x, self.y[request], request, strong=strong)
+        if not self.mixup:
+            return Batch(x, self.y[request], request)
         idx, partner = request.chunk(2)
         own, other = x.chunk(2)
         # Beta(½, ½) is the arcsine law; the larger share stays with the example itself.
@@ -252,19 +242,21 @@ class Resident(_Batches):
         super().__init__(split.y, split.num_classes, split.augmentation, **options)
         self.x = split.whole("keeping a split on the device").to(self.device)
 
-    def epoch(self, epoch: int, views: Views | None = None) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch in order, this process's share of each; the last is smaller."""
         key = self.key(epoch)
         for whole in self.order(epoch).split(self.batch_size):
             request = self._request(whole, key)
-            yield self._of_raw(whole, request, self.x[request], key, views)
+            raw = self.x[request]
+            x = prepare(raw, request, key, self.augmentation)
+            yield self._batch(whole, request, x, key, raw if self.strong else None)
 
-    def gather(self, idx: Tensor, key: Tensor, views: Views | None = None) -> Batch:
+    def gather(self, idx: Tensor, key: Tensor) -> Batch:
         """One batch as tensor operations alone, for a step that is captured."""
         request = self._request(idx, key)
-        if self.augmentation is None or (views or self.views) != "plain":
-            return self._of_raw(idx, request, self.x[request], key, views)
-        return self._batch(idx, request, gathered(self.x, request, key, self.augmentation), key)
+        how = self.augmentation
+        x = self.x[request] if how is None else gathered(self.x, request, key, how)
+        return self._batch(idx, request, x, key, self.x[request] if self.strong else None)
 
 
 class Loaded(_Batches):
@@ -301,7 +293,7 @@ class Loaded(_Batches):
         self.worker_seconds = worker_seconds
         self.readers: Readers | None = None
 
-    def epoch(self, epoch: int, views: Views | None = None) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch in order, this process's share of each; the last is smaller."""
         key, host_key = self.key(epoch), counter.key(self.seed, epoch)
         asked: deque[tuple[Tensor, Tensor, Tensor | None]] = deque()
@@ -324,7 +316,8 @@ class Loaded(_Batches):
             elif self.augmentation is None:
                 raw = raw.clone()  # what was read is overwritten by the next
             whole, request = self._on_device(whole), self._on_device(request)
-            yield self._of_raw(whole, request, raw, key, views)
+            x = prepare(raw, request, key, self.augmentation)
+            yield self._batch(whole, request, x, key, raw if self.strong else None)
 
     def _on_device(self, values: Tensor) -> Tensor:
         if self.device.type != "cuda":
@@ -375,6 +368,11 @@ def batches_of(split: Split, *, num_workers: int = 0, **options: Any) -> Residen
         num_workers=num_workers,
         **options,
     )
+
+
+def prepare(raw: Tensor, idx: Tensor, key: Tensor, augmentation: Augmentation | None) -> Tensor:
+    """Raw inputs as a network takes them."""
+    return raw if augmentation is None else augment(raw, idx, key, augmentation)
 
 
 def check_inputs(

@@ -18,10 +18,11 @@ from covlearn.methods.cal_sieve import build_refined
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.consistency import Consistent, Labelled, rising
 from covlearn.methods.posteriors import (
+    averaged_probs,
     averaging_predictions,
     held_posterior,
     logs,
-    refined_again,
+    refined_by,
 )
 from covlearn.methods.subsets import balanced_subset
 from covlearn.methods.targets import Target, Targeted, soft_transition
@@ -36,6 +37,7 @@ Threshold = Literal["fixed", "quantile", "auto", "argmax"]
 Scores = Literal["training", "evaluation", "averaged"]
 Prior = Literal["root", "plain"]
 RoundsFrom = Literal["new", "last"]
+Judges = Literal["sieve", "both"]
 SUREST = 0.5
 """The share of surest predictions in which a sieve that was trained on the labels themselves looks
 for evidence: of wrong labels it is less sure, so that the surest quarter has too few of them."""
@@ -95,7 +97,8 @@ class CAL:
     weighting: Weighting = "class"
     look_for_evidence: bool = False
     """Change no label, and train plain cross-entropy, where the sieve's surest predictions
-    contradict no more labels than errors of its own would (:mod:`covlearn.evidence`)."""
+    contradict no more labels than errors of its own would (:mod:`covlearn.evidence`). The learning
+    rate is then cut in the sieve's epochs."""
     target: Target = "noisy"
     """What stage 2's cross-entropy is against: the noisy label with the covariance subtracted, D̂'s
     label, its row of T̂, the posterior that D̂ was made of, or that times T̂."""
@@ -119,6 +122,9 @@ class CAL:
     """Where the later ones start: from new weights, or from the last one's."""
     rounds_stop: float = 0.0
     """No further round where D̂ would change on a smaller share of the examples than this."""
+    judges: Judges = "sieve"
+    """Whose predictions say in the end which labels are wrong: those that D̂ was made of, or the
+    mean of these and the last network's."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -128,8 +134,8 @@ class CAL:
         self.check_bounds()
         if self.needs_images and run.split.augmentation is None:
             raise ValueError(
-                f"consistency={self.consistency} and strong_views take views of images, and "
-                "features have none; set consistency=0 and strong_views=false"
+                f"consistency={self.consistency} compares views of images, and features have none; "
+                "set consistency=0"
             )
         if not self.needs_refined:
             return self.fit_without(run)
@@ -160,7 +166,7 @@ class CAL:
         ledger = self.one_round(run, stage, model, refined, sieve, posterior)
         changed: list[float] = []
         for number in range(2, self.rounds + 1):
-            again, posterior = refined_again(ledger, run.split)
+            again, posterior = refined_by(averaged_probs(ledger), run.split)
             changed.append(float((again.label != refined.label).float().mean()))
             run.note(rounds_changed=changed)
             if changed[-1] < self.rounds_stop:
@@ -171,7 +177,19 @@ class CAL:
             refined, stage = again, f"{first} {number}"
             model = model if self.rounds_from == "last" else run.net(f"cal {number}")
             ledger = self.one_round(run, stage, model, refined, sieve, posterior)
+        if self.judges == "both":
+            self.judge_again(run, model, posterior)
         return model
+
+    def judge_again(self, run: Run, model: nn.Module, posterior: Tensor | None) -> None:
+        """The last network has learned from D̂, not from the given labels, and is right more often
+        than what D̂ was made of, but too sure (results/beyond/last_network.json)."""
+        assert posterior is not None
+        logits, _ = run.predict(model)
+        again, both = refined_by((posterior + logits.float().softmax(dim=1)) / 2, run.split)
+        judged_by = logs(both) if self.look_for_evidence else None
+        reason = "predictions of the sieve and the last network"
+        run.keep_labels(again.label, again.score, reason=reason, logits=judged_by)
 
     def one_round(
         self,
@@ -254,21 +272,23 @@ class CAL:
     def fit_given(self, run: Run, refined: Refined, posterior: Tensor) -> nn.Module:
         """Plain cross-entropy on the labels as they were given.
 
-        As long as stage 2 but in the sieve's steps, with their cut of the learning rate: on right
-        labels it pays, where stage 2 may have none.
+        As stage 2 is trained, but with the sieve's cut of the learning rate: on right labels it
+        pays, and stage 2 may have none.
         """
         noisy = run.split.y.cpu()
         reason = "no evidence of wrong labels"
         run.keep_labels(noisy, refined.score, reason=reason, logits=logs(posterior))
         model = run.net("ce")  # the same network as that of method ce
-        plan = replace(self.sieve_plan, epochs=self.plan.epochs, divide_lr=False)
-        run.train("ce", model, CrossEntropy(), plan)
+        steps = self.sieve_plan.lr_milestones
+        run.train(
+            "ce", model, CrossEntropy(), replace(self.plan, lr_milestones=steps, divide_lr=False)
+        )
         return model
 
     @property
     def needs_images(self) -> bool:
         """Whether features would be refused."""
-        return self.consistency > 0 or self.plan.strong_views or self.sieve_plan.strong_views
+        return self.consistency > 0
 
     @property
     def needs_refined(self) -> bool:

@@ -18,6 +18,7 @@ CHOICES = (
     "target",
     "consistency_labelled",
     "rounds_from",
+    "judges",
 )
 
 
@@ -62,6 +63,7 @@ def _check_refinement(cal: "CAL") -> None:
         "look_for_evidence": cal.look_for_evidence,
         f"target={cal.target!r}": cal.target.startswith("posterior"),
         "consistency": cal.consistency > 0,
+        "judges='both'": cal.judges == "both",
     }
     for name, needs_posterior in needing.items():
         if needs_posterior and (cal.labels is not None or cal.scores == "training"):
@@ -69,6 +71,11 @@ def _check_refinement(cal: "CAL") -> None:
                 f"{name} needs the probabilities that D̂ was made of; set scores to evaluation or "
                 "averaged, and labels to none"
             )
+    if cal.judges == "both" and (cal.threshold != "argmax" or not cal.needs_refined):
+        raise ValueError(
+            "judges='both' makes a D̂ of its own by the most probable class; set threshold=argmax, "
+            "and leave covariance as it is"
+        )
     if cal.sieve_best and cal.scores != "evaluation":
         raise ValueError(
             f"the best epoch's network must be asked with scores='evaluation', got "
@@ -95,11 +102,6 @@ def _check_second_stage(cal: "CAL") -> None:
         raise ValueError(
             f"consistency={cal.consistency} goes beside CAL's own loss on D̂; leave relabel and "
             "covariance as they are"
-        )
-    if cal.consistency and cal.plan.strong_views:
-        raise ValueError(
-            "consistency looks at plain and strong views, strong_views at strong ones alone, got "
-            "both; set one of them"
         )
     if cal.rounds > 1 and not cal.needs_refined:
         raise ValueError(

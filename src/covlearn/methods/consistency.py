@@ -76,7 +76,7 @@ class Consistent(Objective):
             for idx in ledger.memory.chunks()
         ]
         share = float(torch.stack(sure).sum()) / len(self.posterior)
-        return self.labelled.end_epoch(ledger) | {"teacher_sure": share}
+        return self.labelled.end_epoch(ledger) | {"average_sure": share}
 
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, None]:
         """(B,), whose mean over all processes is the loss."""

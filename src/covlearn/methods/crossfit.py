@@ -52,10 +52,11 @@ class CrossFittedCAL(CAL):
         if not 0 <= self.sure <= 1:
             raise ValueError(f"sure must lie in [0, 1], got {self.sure}; 70 % is written 0.7")
         given = self.labels is not None or self.probs is not None
-        if given or self.warm_start or self.consistency or self.rounds > 1:
+        both = self.judges == "both"
+        if given or self.warm_start or self.consistency or self.rounds > 1 or both:
             raise ValueError(
                 "a cross-fitted sieve makes D̂ itself and has no one network to go on from; use "
-                "method cal for labels, probs, warm_start, consistency or rounds"
+                "method cal for labels, probs, warm_start, consistency, rounds or judges"
             )
 
     def fit(self, run: Run) -> nn.Module:

@@ -39,9 +39,8 @@ def averaged_probs(ledger: Ledger) -> Tensor:
     return torch.cat([ledger.memory.probs(idx).cpu() for idx in ledger.memory.chunks()])
 
 
-def refined_again(ledger: Ledger, split: Split) -> tuple[Refined, Tensor]:
-    """D̂ that is the argmax of the averages, and the averages themselves (N, K)."""
-    noisy, probs = split.y.cpu(), averaged_probs(ledger)
-    posterior = held_posterior(probs, split)
+def refined_by(probs: Tensor, split: Split) -> tuple[Refined, Tensor]:
+    """D̂ that is the argmax of probabilities (N, K), and these, sure where a person decided."""
+    noisy, posterior = split.y.cpu(), held_posterior(probs, split)
     assert posterior is not None
     return hold_fixed(refine_by_argmax(probs, noisy), noisy, split.trusted), posterior
