@@ -90,7 +90,7 @@ def run_job(
 def settled(job: Job) -> tuple[Method, dict[str, Tree]]:
     """The job's method with every setting, and the settings that are not the method's."""
     settings = parse_settings(job.settings)
-    method = before_settings(job)
+    method = _before_settings(job)
     # A field of the method goes before what else can be set under its name.
     own = {field.name for field in fields(method)}  # type: ignore[arg-type]
     others = {name: group(settings, name) if name not in own else {} for name in BESIDE}
@@ -99,7 +99,7 @@ def settled(job: Job) -> tuple[Method, dict[str, Tree]]:
     return override(method, settings), others
 
 
-def before_settings(job: Job) -> Method:
+def _before_settings(job: Job) -> Method:
     """The job's method as its preset has it."""
     if job.preset is None:
         return make_method(job.method)
@@ -122,11 +122,11 @@ def other_than(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
         (_, theirs), (own, ours) = (
             _own_and_others(each.get("settings") or ()) for each in (recorded, job)
         )
-        now = override(before_settings(typed(Job, dict(job))), own)
+        now = override(_before_settings(typed(Job, dict(job))), own)
     except ValueError as error:
         return [str(error)]
     there, here = {**recorded, "settings": theirs}, {**job, "settings": ours}
-    then = as_of_now(method, plain(METHODS[job["method"]]()))
+    then = _as_of_now(method, plain(METHODS[job["method"]]()))
     return [
         *differences(there, here, path="job"),
         *differences(then, {"name": job["method"], **plain(now)}, path="method"),
@@ -160,7 +160,7 @@ def _another_protocol(config: Mapping[str, Any], job: Job, others: Mapping[str, 
     ]
 
 
-def as_of_now(tree: Any, defaults: Any) -> Any:
+def _as_of_now(tree: Any, defaults: Any) -> Any:
     """A recorded method in today's fields: those that came later have their defaults.
 
     Those that are gone count where they were in use.
@@ -168,7 +168,7 @@ def as_of_now(tree: Any, defaults: Any) -> Any:
     if not isinstance(tree, Mapping) or not isinstance(defaults, Mapping):
         return tree
     kept = {
-        name: as_of_now(item, defaults.get(name))
+        name: _as_of_now(item, defaults.get(name))
         for name, item in tree.items()
         if name in defaults or item
     }

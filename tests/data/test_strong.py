@@ -12,12 +12,12 @@ from torch import Tensor
 
 from covlearn.data import Augmentation, Resident, Split, counter
 from covlearn.data.augment import augment
-from covlearn.data.strong import STRENGTH, Strength, strong_view
+from covlearn.data.strong import STRENGTH, Strength, _chosen, strong_view
 from tests.reference import augment as reference
 from tests.test_data import draw_split, loaded
 
 HOW = Augmentation(mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), crop=2, flip=True)
-NONE = Strength(rotate=0, shear=0, scale=1, colour=0, solarise=0, cut=0)
+NONE = Strength(rotate=0, shear=0, scale=1, colour=0, solarise=0, cut=0, together=True)
 KEY = counter.key(1, 2)
 OWN = counter.strong(KEY)
 IDX = torch.arange(100, 145)
@@ -127,7 +127,43 @@ def test_it_is_bounded_normalised_and_laid_out_as_the_weak_view() -> None:
     assert value.min() > -1e-3
     assert value.max() < 255 + 1e-3
     assert bool(((view == 0).all(dim=1).flatten(1).sum(dim=1) >= 4).all()), "all are cut"
-    assert Strength(30.0, 0.3, 4 / 3, 0.6, 0.2, 0.5) == STRENGTH
+    assert Strength(30.0, 0.3, 4 / 3, 0.6, 0.5, 0.5, together=False) == STRENGTH
+
+
+def test_each_view_has_two_of_the_changes() -> None:
+    idx = torch.arange(7000)
+    chosen = torch.stack([each for part in _chosen(idx, OWN, STRENGTH) for each in part])
+    assert torch.equal(chosen.sum(dim=0), torch.full((7000,), 2.0))
+    # Of 7,000 views 2,000 have each, give or take five standard deviations.
+    assert bool(((chosen.sum(dim=1) - 2000).abs() < 190).all())
+    pairs = chosen @ chosen.T
+    assert bool(((pairs - 7000 / 21).abs() < 90)[~torch.eye(7, dtype=torch.bool)].all())
+
+
+def test_the_changes_of_a_view_are_those_of_all_together() -> None:
+    image, strength = draw_split().x, replace(STRENGTH, cut=0)
+    found = strong_view(image, IDX, KEY, HOW, strength)
+    deforming, colouring = _chosen(IDX, OWN, strength)
+    seen = 0
+    for n in range(45):
+        rotated, sheared, scaled, *coloured = (bool(each[n]) for each in (*deforming, *colouring))
+        if any(coloured[:3]):
+            continue  # one strength has all three of them
+        alone = replace(
+            NONE,
+            rotate=30.0 * rotated,
+            shear=0.3 * sheared,
+            scale=4 / 3 if scaled else 1,
+            solarise=0.5 * coloured[3],
+        )
+        assert torch.equal(found[n], strong_view(image, IDX, KEY, HOW, alone)[n])
+        seen += 1
+    assert seen > 5
+    still = strong_view(image, IDX, KEY, HOW, replace(strength, colour=0, solarise=0))
+    changed = (found != still).flatten(1).any(dim=1)
+    # Colours change where one was chosen, and the views that were turned into their negatives.
+    one_of_three = torch.stack(colouring[:3]).any(dim=0)
+    assert torch.equal(changed | colouring[3].bool(), one_of_three | colouring[3].bool())
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -475,7 +475,7 @@ CHECKED_ELSEWHERE: dict[str, str] = {
         integrations.onnx.Probabilities integrations.onnx.Standardized
         integrations.onnx.random_inputs integrations.onnx.source_scaling
         integrations.onnx.whole_graph integrations.tensorboard.TensorBoard
-        integrations.transformers.IndexCollator job.Job job.json_or_text ledger.Ledger losses.Rows
+        integrations.transformers.IndexCollator job.Job job.json_or_text job.other_than ledger.Ledger losses.Rows
         losses.one_class_at_a_time losses.pick losses.weighted_logs metrics.LabelQuality
         metrics.accuracy_of metrics.calibration_error methods.Method methods.Run methods.crossfit.stratified_folds
         methods.crossfit.sure_labels methods.presets.Protocol methods.presets.data_kind

@@ -122,9 +122,9 @@ def _windows(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) ->
     return torch.stack(cut)
 
 
-def rotation(idx: Tensor, key: Tensor, degrees: float) -> tuple[Tensor, Tensor]:
+def rotation(idx: Tensor, key: Tensor, degrees: float | Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine, (B,) each, of an angle of at most so many degrees."""
-    turn = (2 * counter.uniform(key, idx, counter.ROTATE) - 1) * math.radians(degrees)
+    turn = (2 * counter.uniform(key, idx, counter.ROTATE) - 1) * (degrees * (math.pi / 180))
     return turn.cos(), turn.sin()
 
 

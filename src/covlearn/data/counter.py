@@ -15,6 +15,7 @@ MASK = 0xFFFFFFFF
 # Streams:
 ORDER, CROP_DOWN, CROP_RIGHT, FLIP, ROTATE, PARTNER, MIX, BALANCE, PEER, SUBSET = range(10)
 SHEAR, SCALE, BRIGHTNESS, CONTRAST, SATURATION, SOLARISE, CUT_DOWN, CUT_RIGHT = range(10, 18)
+FIRST, SECOND = 18, 19
 STRONG = 32  # from here on, each stream's counterpart in the strong view
 BETWEEN = 0x3C6EF372  # two streams
 

@@ -1,4 +1,4 @@
-"""A second, strong view of each image: cropped and flipped anew, deformed, recoloured, cut out.
+"""A second, strong view of each image: cropped and flipped anew, changed in two ways, cut out.
 
 All of it is tensor operations on the batch, with no number that the host would have to send, so
 that a step which makes it can be captured.
@@ -14,6 +14,7 @@ from covlearn.data import counter
 from covlearn.data.augment import Augmentation, Linear, move, normalise, rotation
 
 SOLARISED_FROM = 128
+COLOURS = (counter.BRIGHTNESS, counter.CONTRAST, counter.SATURATION)
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,17 @@ class Strength:
 
     ``rotate`` in degrees, ``shear`` as a slope, ``scale`` as the largest factor (the smallest is
     its inverse), ``colour`` as what brightness, contrast and saturation may be off one,
-    ``solarise`` as a probability, ``cut`` as a share of the shorter side.
+    ``solarise`` as a probability, ``cut`` as a share of the shorter side. Each view has two of the
+    seven changes, and is cut; all ``together`` leave little of an image (docs/log.md).
     """
 
     rotate: float = 30.0
     shear: float = 0.3
     scale: float = 4 / 3
     colour: float = 0.6
-    solarise: float = 0.2
+    solarise: float = 0.5
     cut: float = 0.5
+    together: bool = False
 
     @property
     def deforms(self) -> bool:
@@ -50,25 +53,42 @@ def strong_view(
 ) -> Tensor:
     """uint8 images as normalised float32 (B, C, H, W), as ``augment`` gives them."""
     key = counter.strong(key)
-    linear = _deformation(idx, key, strength) if strength.deforms else None
+    deforming, colouring = _chosen(idx, key, strength)
+    linear = _deformation(idx, key, strength, deforming) if strength.deforms else None
     moved = move(image_BHWC, idx, key, how, linear)
-    return _cut_out(normalise(_recoloured(moved, idx, key, strength), how), idx, key, strength)
+    coloured = _recoloured(moved, idx, key, strength, colouring)
+    return _cut_out(normalise(coloured, how), idx, key, strength)
+
+
+def _chosen(
+    idx: Tensor, key: Tensor, strength: Strength
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """(B,) for each of the three deformations and the four changes of colour: one, or zero."""
+    first = counter.below(7, key, idx, counter.FIRST)
+    second = (first + 1 + counter.below(6, key, idx, counter.SECOND)) % 7
+    chosen = [((first == n) | (second == n) | strength.together).float() for n in range(7)]
+    return tuple(chosen[:3]), tuple(chosen[3:])
 
 
 def _between(low: float, high: float, idx: Tensor, key: Tensor, stream: int) -> Tensor:
     return low + (high - low) * counter.uniform(key, idx, stream)
 
 
-def _deformation(idx: Tensor, key: Tensor, strength: Strength) -> Linear:
+def _deformation(
+    idx: Tensor, key: Tensor, strength: Strength, chosen: tuple[Tensor, ...]
+) -> Linear:
     """Where pixels come from: scaled, sheared along the rows, then rotated."""
-    cos, sin = rotation(idx, key, strength.rotate)
-    slope = _between(-strength.shear, strength.shear, idx, key, counter.SHEAR)
+    rotated, sheared, scaled = chosen
+    cos, sin = rotation(idx, key, strength.rotate * rotated)
+    slope = sheared * _between(-strength.shear, strength.shear, idx, key, counter.SHEAR)
     largest = math.log(strength.scale)
-    factor = _between(-largest, largest, idx, key, counter.SCALE).exp()
+    factor = (scaled * _between(-largest, largest, idx, key, counter.SCALE)).exp()
     return factor * (cos + sin * slope), factor * sin, factor * (cos * slope - sin), factor * cos
 
 
-def _recoloured(image_BHWC: Tensor, idx: Tensor, key: Tensor, strength: Strength) -> Tensor:
+def _recoloured(
+    image_BHWC: Tensor, idx: Tensor, key: Tensor, strength: Strength, chosen: tuple[Tensor, ...]
+) -> Tensor:
     """Brightness b, contrast c, saturation s, all at once, and perhaps solarised; floats 0–255.
 
     b · [c · (s · x + (1 − s) · g) + (1 − c) · m] with the grey value g of each pixel and the mean m
@@ -76,16 +96,18 @@ def _recoloured(image_BHWC: Tensor, idx: Tensor, key: Tensor, strength: Strength
     """
     size = len(image_BHWC)
     image = image_BHWC.float()
+    *coloured, solarised = chosen
     b, c, s = (
-        _between(1 - strength.colour, 1 + strength.colour, idx, key, stream).view(size, 1, 1, 1)
-        for stream in (counter.BRIGHTNESS, counter.CONTRAST, counter.SATURATION)
+        (1 + own * _between(-strength.colour, strength.colour, idx, key, n)).view(size, 1, 1, 1)
+        for own, n in zip(coloured, COLOURS, strict=True)
     )
     grey = image.mean(dim=3, keepdim=True)
     mean = grey.mean(dim=(1, 2), keepdim=True)
     offset = b * c * (1 - s) * grey + b * (1 - c) * mean
     image = (b * c * s * image + offset).clamp_(0, 255)
-    chosen = (counter.uniform(key, idx, counter.SOLARISE) < strength.solarise).view(size, 1, 1, 1)
-    return (255 - image).where(chosen & (image >= SOLARISED_FROM), image)
+    share = strength.solarise * solarised
+    turned = (counter.uniform(key, idx, counter.SOLARISE) < share).view(size, 1, 1, 1)
+    return (255 - image).where(turned & (image >= SOLARISED_FROM), image)
 
 
 def _cut_out(image_BCHW: Tensor, idx: Tensor, key: Tensor, strength: Strength) -> Tensor:
