@@ -34,6 +34,32 @@ def test_the_scale_is_found_through_the_noise(rate: float, factor: float) -> Non
     assert found * factor == pytest.approx(1.0, rel=0.1)
 
 
+def test_a_classifier_that_nothing_speaks_against_is_not_sure_without_end() -> None:
+    # Right on all of two hundred but for the labels that are wrong everywhere alike.
+    logits = torch.tensor([[2.0, 0.0], [0.0, 2.0]]).repeat(100, 1)
+    given = torch.arange(200) % 2
+    given[:20] = 1 - given[:20]
+    known = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
+    assert calibrated_scale(logits, given, known) > 10
+    held = calibrated_scale(logits, given, known, spread=0.5)
+    assert 1 < held < 3
+    quality = label_posterior(logits, given, known, spread=0.5)[torch.arange(200), given].exp()
+    assert 0.001 < float(quality.min()) < 0.2
+
+
+def test_of_many_labels_the_prior_is_forgotten() -> None:
+    logits, _, noisy = drawn(8000, 0.2)
+    for factor in (0.2, 5.0):
+        found = calibrated_scale(factor * logits, noisy, uniform(0.2, 5), spread=0.5)
+        assert found * factor == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize("spread", [0.0, -1.0, float("nan")])
+def test_a_spread_must_be_positive(spread: float) -> None:
+    with pytest.raises(ValueError, match="spread must be positive"):
+        calibrated_scale(torch.eye(2), torch.tensor([0, 1]), torch.eye(2), spread=spread)
+
+
 def test_without_the_noise_the_scale_would_be_another() -> None:
     logits, _, noisy = drawn(8000, 0.4)
     assert calibrated_scale(logits, noisy, torch.eye(5)) < 0.5

@@ -51,14 +51,22 @@ def surest_transition(logits: Array, given: Array, *, surest: float = 0.25) -> T
     return (count_KK + PRIOR_COUNT * average_KK) / (count_KK.sum(dim=1, keepdim=True) + PRIOR_COUNT)
 
 
-def calibrated_scale(logits: Array, given: Array, transition: Array) -> float:
+def calibrated_scale(
+    logits: Array, given: Array, transition: Array, *, spread: float = math.inf
+) -> float:
     """The a that makes Σ_n ln Σ_y T[y, given_n] softmax(a · logits_n)_y largest.
+
+    With a finite ``spread``, ln a is normal around zero with that deviation before anything is
+    seen. Of a few hundred labels a classifier that contradicts T nowhere may be sure to any degree,
+    and the likelihood alone would make it sure without end.
 
     >>> logits = 10 * torch.eye(2).repeat(50, 1)  # right nine times of ten, and far too sure
     >>> given = torch.tensor([0, 1] * 45 + [1, 0] * 5)
     >>> round(10 * calibrated_scale(logits, given, torch.eye(2)), 3), round(math.log(9), 3)
     (2.197, 2.197)
     """
+    if not spread > 0:
+        raise ValueError(f"spread must be positive, got {spread}; math.inf is none")
     logits = check_scores(logits)
     given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")
     likely_KK = check_transition(transition, num_classes=logits.shape[1]).double()
@@ -67,7 +75,8 @@ def calibrated_scale(logits: Array, given: Array, transition: Array) -> float:
 
     def cost(log_scale: float) -> float:
         probs = (math.exp(log_scale) * z_NK).softmax(dim=1)
-        return -float((probs * likely_NK).sum(dim=1).clamp(min=1e-300).log().sum())
+        unlikely = -float((probs * likely_NK).sum(dim=1).clamp(min=1e-300).log().sum())
+        return unlikely + 0.5 * (log_scale / spread) ** 2 / step
 
     # A coarse grid first: the likelihood may have more than one top.
     low, high = LOG_SCALES
@@ -79,15 +88,19 @@ def calibrated_scale(logits: Array, given: Array, transition: Array) -> float:
     return math.exp(found.x)
 
 
-def label_posterior(logits: Array, given: Array, transition: Array) -> Tensor:
+def label_posterior(
+    logits: Array, given: Array, transition: Array, *, spread: float = math.inf
+) -> Tensor:
     """ln P(true = y | x, given), (N, K), with the scale that is the most likely one.
+
+    ``spread`` is that of :func:`calibrated_scale`.
 
     >>> logits = 10 * torch.eye(2).repeat(50, 1)
     >>> given = torch.tensor([0, 1] * 45 + [1, 0] * 5)
     >>> label_posterior(logits, given, torch.tensor([[0.9, 0.1], [0.1, 0.9]])).exp()[-1].round()
     tensor([0., 1.], dtype=torch.float64)
     """
-    scale = calibrated_scale(logits, given, transition)
+    scale = calibrated_scale(logits, given, transition, spread=spread)
     logits = check_scores(logits)
     likely_KK = check_transition(transition, num_classes=logits.shape[1]).double().log()
     given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")

@@ -42,6 +42,8 @@ from covlearn.run import LocalRun
 from covlearn.verdicts import DROP, Verdicts, decided, judge
 
 Settings = Mapping[str, Any] | Sequence[str]
+SCALE_SPREAD = 0.5
+"""How far, as a logarithm, a network's sureness may be off (``benchmarks/calibration.py``)."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,8 @@ def fit_split(
         # from (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
         relearned = evidence.contradictory and run.refined_by is not None
         transition = surest_transition(crossed[judged], split.y.cpu()[judged], surest=surest)
-        logits = label_posterior(own_logits if relearned else crossed, split.y.cpu(), transition)
+        judge_by = own_logits if relearned else crossed
+        logits = label_posterior(judge_by, split.y.cpu(), transition, spread=SCALE_SPREAD)
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
     if split.trusted is not None:
         verdicts = decided(verdicts, split.trusted.numpy())
