@@ -68,7 +68,11 @@ def read_torch_file(path: Path) -> dict[str, NDArray[np.int64]]:
         vectors = {str(name): _vector(value) for name, value in content.items()}
     except OverflowError:
         raise ValueError(f"{path} must hold labels of at most 64 bits") from None
-    return {name: vector for name, vector in vectors.items() if vector is not None}
+    found = {name: vector for name, vector in vectors.items() if vector is not None}
+    for name in found:
+        if not name.isprintable():
+            raise ValueError(f"{path} must name its labels in one line of text, got {name!r}")
+    return found
 
 
 def _vector(value: Any) -> NDArray[np.int64] | None:
