@@ -63,14 +63,13 @@ def found_options(fitted: Fitted) -> list[str] | None:
     """
     name = fitted.config["method"]["name"]
     names = ["cal", name] if name == CROSS_FITTED else [name] if name in METHODS else []
+    ways = []
     for candidate in names:
         try:
-            found = options_of(fitted, candidate)
+            ways.append(options_of(fitted, candidate))
         except ValueError:  # not of this version, or damaged
             continue
-        if found is not None:
-            return found
-    return None
+    return min((way for way in ways if way is not None), key=len, default=None)
 
 
 def options_of(fitted: Fitted, method: str) -> list[str] | None:

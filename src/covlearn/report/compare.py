@@ -9,7 +9,7 @@ from typing import Any
 from covlearn import records
 from covlearn.fitted import Fitted, load
 from covlearn.report import words
-from covlearn.report.curves import curves
+from covlearn.report.curves import SIEVES, curves
 from covlearn.verdicts import DECISIONS
 
 FORMAT = 1
@@ -80,12 +80,16 @@ def one_run(folder: Path) -> dict[str, Any]:
 
 
 def last_stages(names: list[str], runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each measure the last stage of each run; a run is a group of its own."""
+    """Of each measure the last stage of each run; a run is a group of its own.
+
+    Sieves that were trained after the network, for the verdicts alone, are no stage of it.
+    """
     charts: dict[str, dict[str, Any]] = {}
     for name, run in zip(names, runs, strict=True):
         for chart in run["curves"]:
             shared = charts.setdefault(chart["title"], chart | {"lines": []})
-            shared["lines"].append(chart["lines"][-1] | {"name": name, "group": name})
+            lines = [line for line in chart["lines"] if line["group"] != SIEVES] or chart["lines"]
+            shared["lines"].append(lines[-1] | {"name": name, "group": name})
     return list(charts.values())
 
 

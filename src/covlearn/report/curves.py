@@ -19,6 +19,7 @@ STAGES = {
     "warm_up": "warm-up on the given labels",
 }
 """What stages are called where a reader sees them; others say what they are."""
+SIEVES = "sieves"
 
 
 def curves(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -47,7 +48,7 @@ def stage_names(stage: str) -> dict[str, str]:
     ({'name': 'sieve 3', 'group': 'sieves'}, 'network on the refined labels, round 2')
     """
     if fold := re.fullmatch(r"sieve-(\d+)", stage):
-        return {"name": f"sieve {fold[1]}", "group": "sieves"}
+        return {"name": f"sieve {fold[1]}", "group": SIEVES}
     again = re.fullmatch(r"(.+) (\d+)", stage)
     name = STAGES.get(stage, stage)
     if again and again[1] in STAGES:
