@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from covlearn import cells, cli
+from covlearn import cells, cli, records
 from covlearn.report import write_comparison, write_report
 from tests.report.browser import SHOWN, Browser
 from tests.report.runs import CLASSES, decide, look_alike, suspects
-from tests.report.test_page import HOSTILE
+from tests.report.test_page import DIAGNOSIS, HOSTILE
 
 
 def test_opens_with_all_sections_and_pictures(browser: Browser, run: Path) -> None:
@@ -106,6 +106,57 @@ def test_the_slider_shows_what_would_change(browser: Browser, run: Path) -> None
     assert len(moved) > 5
     browser.click("#show-changed")
     assert sorted(browser.ids()) == sorted(moved["id"])[:48]
+
+
+def test_runs_are_told_apart_whatever_they_are_called(browser: Browser, tmp_path: Path) -> None:
+    """A name that ends as those of folds do is still that of a run."""
+    runs = [look_alike(tmp_path / f"tree{end}", count=60, classes=CLASSES) for end in ("", "-2")]
+    browser.open(write_comparison(runs, tmp_path / "compared.html"))
+    legend = browser.evaluate('[...document.querySelectorAll(".legend")].map(l => l.innerText)')
+    assert [text.split() for text in legend] == [["tree", "tree-2"]] * 2
+    strokes = browser.evaluate(
+        '[...document.querySelectorAll(".chart polyline")].map(l => getComputedStyle(l).stroke)'
+    )
+    assert strokes[:2] == strokes[2:]
+    assert strokes[0] != strokes[1]
+    # The stages of one run still are grouped.
+    browser.open(write_report(runs[0]))
+    assert browser.text(".legend") == "sieves (2)network on the refined labels"
+
+
+def test_the_covariance_is_no_test(browser: Browser, tmp_path: Path) -> None:
+    folder = look_alike(tmp_path / "a run", count=60, classes=CLASSES)
+    largest = np.nanmax(np.abs(np.load(folder / "refinement.npz")["covariance"]))
+    browser.open(write_report(folder))
+    text = browser.text("#covariance")
+    assert "These numbers are no test" in text
+    assert f"covlearn diagnose '{folder}'" in text
+    assert f"strongest at ±{largest:.2g}, the largest number here" in text
+    records.write_json(folder / "diagnosis.json", DIAGNOSIS)
+    browser.open(write_report(folder))
+    assert "covlearn diagnose: There is no evidence" in browser.text("#covariance .diagnosis")
+
+
+@pytest.mark.parametrize("width", [400, 1200])
+def test_the_slider_stands_under_its_axis(browser: Browser, run: Path, width: int) -> None:
+    """A press below a number of the axis sets that number."""
+    browser.open(run / "report.html", width=width)
+    for number, value in (("0.2", 0.2), ("0.4", 0.4), ("0", 0.0)):
+        place = browser.evaluate(
+            f"""(() => {{ const slider = document.getElementById("threshold");
+            slider.scrollIntoView({{block: "center", behavior: "instant"}});
+            const label = [...slider.closest(".split").querySelectorAll("svg text")]
+              .find(t => t.textContent === "{number}" && t.getAttribute("text-anchor") === "middle");
+            const at = label.getBoundingClientRect(), box = slider.getBoundingClientRect();
+            return [at.left + at.width / 2, box.top + box.height / 2]; }})()"""
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            browser.send(
+                "Input.dispatchMouseEvent",
+                type=kind, x=place[0], y=place[1], button="left", clickCount=1,
+            )  # fmt: skip
+        found = float(browser.evaluate('document.getElementById("threshold").value'))
+        assert found == pytest.approx(value, abs=0.011)
 
 
 def test_decides_by_mouse_and_by_keyboard(browser: Browser, run: Path) -> None:

@@ -12,6 +12,7 @@ from PIL import Image
 
 from covlearn import cells, cli, records
 from covlearn.report import write_comparison, write_report
+from covlearn.report.compare import distinct
 from covlearn.report.embed import embedded
 from covlearn.report.page import page
 from covlearn.testing.toy import make_toy
@@ -93,6 +94,35 @@ def test_the_columns_that_tell_come_first(tmp_path: Path) -> None:
     first = [shown["columns"][shown["telling"][n][0]] for n in relabelled]
     assert first.count("most") > 0.8 * len(first)
     assert all(len(set(columns)) == 6 for columns in shown["telling"])
+
+
+def test_missing_cells_are_said_and_not_ranked(tmp_path: Path) -> None:
+    """The column in which the classes differ is missing in every other row."""
+    folder = look_alike(tmp_path / "run", count=200, classes=["a", "b"])
+    labels = cells.read_cells(folder / "labels.csv")
+    gone = np.arange(200) % 2 == 0
+    b = np.array(labels["given"]) == "b"
+    table = pd.DataFrame({"word": "x", "tells": b.astype(float)}, index=range(200))
+    table["day"] = pd.Timestamp("2020-01-01")
+    table["whole"] = pd.array([1] * 200, dtype="Int64")
+    table.loc[gone] = None
+    for n in range(3):
+        table[f"against {n}"] = np.where(b, 0.0, 1.0) + np.arange(200) / 1e4
+    table.to_parquet(folder / "table.parquet")
+    data = gathered(folder)
+    shown, ids = data["gallery"]["table"], data["gallery"]["rows"]["id"]
+    sparse = {"word", "tells", "day", "whole"}
+    seen = set()
+    for key, row, telling in zip(ids, shown["cells"], shown["telling"], strict=True):
+        missing = {
+            name for name, cell in zip(shown["columns"], row, strict=True) if cell == "missing"
+        }
+        assert missing == (sparse if gone[int(re.sub(r"\D", "", key))] else set())
+        first = [shown["columns"][column] for column in telling]
+        assert len(first) == (3 if missing else 6)
+        assert not missing & set(first)
+        seen.add(bool(missing))
+    assert seen == {True, False}
 
 
 def test_the_thresholds_of_the_page_are_those_of_the_verdicts(tmp_path: Path) -> None:
@@ -305,6 +335,71 @@ def test_several_runs_are_compared(run: Path, trained: list[Path], tmp_path: Pat
     assert {line["name"] for chart in data["curves"] for line in chart["lines"]} == set(
         data["runs"]
     )
+
+
+def test_stages_and_methods_are_called_what_they_are(tmp_path: Path) -> None:
+    folder = look_alike(tmp_path / "run", count=60, classes=["a", "b"])
+    config = records.read_config(folder)
+    config["method"]["name"] = "covlearn.methods.crossfit:CrossFittedCAL"
+    records.write_json(folder / records.CONFIG, config)
+    data = gathered(folder)
+    lines = data["curves"][0]["lines"]
+    assert [line["name"] for line in lines] == [
+        "sieve 0",
+        "sieve 1",
+        "network on the refined labels",
+    ]
+    assert [line["group"] for line in lines] == ["sieves"] * 2 + ["network on the refined labels"]
+    assert ["method", "cal, cross-fitted"] in data["provenance"][1][1]
+    compared: Any = data_of(write_comparison([folder, folder], tmp_path / "compared.html"))
+    assert ["method", ["cal, cross-fitted"] * 2] in compared["figures"]
+
+
+def test_sieves_that_came_after_the_network_are_not_what_is_compared(tmp_path: Path) -> None:
+    folder = look_alike(tmp_path / "run", count=60, classes=["a", "b"])
+    epochs = {name: [{"epoch": 0, "loss": loss}] for name, loss in (("ce", 1.0), ("sieve-0", 2.0))}
+    records.write_metrics(folder, epochs)
+    compared: Any = data_of(write_comparison([folder, folder], tmp_path / "compared.html"))
+    assert [line["values"] for line in compared["curves"][0]["lines"]] == [[1.0], [1.0]]
+
+
+def test_no_two_runs_of_a_comparison_share_a_name() -> None:
+    assert distinct(["x", "x", "x (2)", "y-2", "y"]) == ["x", "x (2)", "x (2) (2)", "y-2", "y"]
+
+
+DIAGNOSIS: dict[str, Any] = {
+    "test": {"p_value": 0.38, "statistic": 0.45, "null_mean": 0.21, "draws": 199},
+    "level": 0.05,
+    "cautions": ["60 examples are few"],
+}
+
+
+@pytest.mark.parametrize(
+    ("p_value", "verdict"),
+    [
+        (0.38, "There is no evidence that noise depends on the example. Statistic 0.45, p = 0.38"),
+        (0.01, "Noise depends on the example: flips depend on the features. Statistic 0.45, p ="),
+        (None, "Whether noise depends on the example cannot be tested on these data."),
+    ],
+)
+def test_the_verdict_of_a_diagnosis(tmp_path: Path, p_value: float | None, verdict: str) -> None:
+    folder = look_alike(tmp_path / "run", count=60, classes=["a", "b"])
+    assert gathered(folder)["diagnosis"] is None
+    found = DIAGNOSIS | {"test": DIAGNOSIS["test"] | {"p_value": p_value}}
+    records.write_json(folder / "diagnosis.json", found)
+    said = gathered(folder)["diagnosis"]
+    assert said[0].startswith(verdict)
+    assert said[1:] == ["60 examples are few."]
+
+
+@pytest.mark.parametrize(
+    "damage", [{"test": 3}, {"level": None}, {"cautions": [1]}, {"test": {"p_value": "0.1"}}]
+)
+def test_a_damaged_diagnosis_is_refused(tmp_path: Path, damage: dict[str, Any]) -> None:
+    folder = look_alike(tmp_path / "run", count=60, classes=["a", "b"])
+    records.write_json(folder / "diagnosis.json", DIAGNOSIS | damage)
+    with pytest.raises(ValueError, match=r"diagnosis\.json must hold a diagnosis"):
+        write_report(folder)
 
 
 @pytest.mark.parametrize(

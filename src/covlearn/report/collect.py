@@ -15,6 +15,9 @@ from covlearn.inputs import Progress
 from covlearn.noise import NoiseCard
 from covlearn.plain_files import read_json
 from covlearn.report import words
+from covlearn.report.again import next_command
+from covlearn.report.curves import curves
+from covlearn.report.diagnosed import diagnosed
 from covlearn.report.suspects import gallery
 from covlearn.report.trained import TRANSITIONS, check_result, known_columns, known_transitions
 from covlearn.verdicts import RELABEL_BELOW
@@ -23,13 +26,6 @@ FORMAT = 1
 BINS = 100  # of a histogram; the slider moves from one to the next
 MOST_CLASSES = 40  # rows of a matrix
 HARDEST = 15
-CURVES = (
-    ("loss", "Training loss", "number"),
-    ("agreement", "Agreement with the given labels", "share"),
-    ("test_accuracy", "Accuracy on the test labels", "share"),
-    ("holdout_accuracy", "Accuracy on held-out noisy labels", "share"),
-    ("memorisation", "Wrong labels learned by heart", "share"),
-)
 
 
 def collect(folder: Path, progress: Progress | None = None) -> dict[str, Any]:
@@ -46,6 +42,7 @@ def of_fit(fitted: Fitted, progress: Progress | None = None) -> dict[str, Any]:
     """A run of ``covlearn fit``: it has no clean labels, so that nothing here is a test."""
     result, labels, classes = fitted.result, fitted.labels, fitted.classes
     suspects, left_out = gallery(fitted, progress)
+    command, incomplete = next_command(fitted)
     number = {name: n for n, name in enumerate(classes)}
     given = np.array([number[name] for name in labels["given"]])
     suggested = np.array([number[name] for name in labels["suggested"]])
@@ -96,6 +93,8 @@ def of_fit(fitted: Fitted, progress: Progress | None = None) -> dict[str, Any]:
         "covariance": matrix(
             covariance, "Covariance of T and the loss", "the refined label i", given
         ),
+        "diagnosis": diagnosed(fitted.folder),
+        "diagnose": shlex.join(["covlearn", "diagnose", str(fitted.folder)]),
         "hardest": hardest(
             given, suggested, quality, np.array(labels["decision"]) != "keep", classes
         ),
@@ -103,7 +102,8 @@ def of_fit(fitted: Fitted, progress: Progress | None = None) -> dict[str, Any]:
         "skipped": [f"{item['id']}: {item['reason']}" for item in result.skipped[:50]],
         "skipped_count": len(result.skipped),
         "notes": result.notes,
-        "next": next_command(fitted),
+        "next": command,
+        "next_note": incomplete,
         "seconds": result.seconds,
     }
 
@@ -151,12 +151,14 @@ def of_train(record: records.Record) -> dict[str, Any]:
             "matrices": matrices,
         },
         "covariance": None,
+        "diagnosis": None,
         "hardest": hardest_trained(known, classes),
         "left_out": ["The examples themselves: covlearn train keeps none of them in its folder."],
         "skipped": [],
         "skipped_count": 0,
         "notes": [] if card is None else card["notes"],
         "next": None,
+        "next_note": None,
         "seconds": None if result is None else result.seconds,
     }
 
@@ -181,7 +183,7 @@ def common(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
                 "Run",
                 flat(
                     {
-                        "method": config["method"]["name"],
+                        "method": words.method(config["method"]["name"]),
                         "preset": config.get("preset"),
                         "seed": config["seed"],
                         "net": config["net"],
@@ -272,24 +274,6 @@ def matrix(values: NDArray[Any], title: str, rows: str, given: NDArray[np.int64]
     }
 
 
-def curves(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One chart a measure, one line a stage."""
-    charts = []
-    for name, title, unit in CURVES:
-        stages: dict[str, list[float | None]] = {}
-        for line in metrics:
-            if name in line:
-                stages.setdefault(line["stage"], []).append(line[name])
-        lines = [
-            {"name": stage, "values": [None if v is None else float(f"{v:.5g}") for v in values]}
-            for stage, values in stages.items()
-            if any(value is not None for value in values)
-        ]
-        if lines:
-            charts.append({"title": title, "unit": unit, "lines": lines})
-    return charts
-
-
 def hardest(
     given: NDArray[np.int64],
     suggested: NDArray[np.int64],
@@ -362,21 +346,6 @@ def card_facts(card: dict[str, Any]) -> list[list[str]]:
             f"{card['largest_class']}, {words.percent(card['largest_share'], 1)} of the labels",
         ],
     ]
-
-
-def next_command(fitted: Fitted) -> str:
-    """How the decisions go back into training."""
-    source, config = fitted.config["source"], fitted.config
-    parts = ["covlearn", "fit", source.get("path") or "SOURCE"]
-    for name in ("label", "id", "image"):
-        if source.get(name):
-            parts += [f"--{name}", source[name]]
-    if source.get("features") not in (None, "auto"):
-        parts += ["--features", source["features"]]
-    if config["seed"]:
-        parts += ["--seed", str(config["seed"])]
-    parts += ["--trusted", "decisions.csv", "--out", f"{fitted.folder}-decided"]
-    return shlex.join(parts)
 
 
 def flat(values: Any, path: str = "") -> list[list[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 from covlearn import records
 from covlearn.fitted import Fitted, load
 from covlearn.report import words
-from covlearn.report.collect import curves
+from covlearn.report.curves import SIEVES, curves
 from covlearn.verdicts import DECISIONS
 
 FORMAT = 1
@@ -42,7 +42,7 @@ def one_run(folder: Path) -> dict[str, Any]:
     config = records.read_config(folder)
     figures = {
         "command": f"covlearn {config.get('command', 'train')}",
-        "method": config["method"]["name"],
+        "method": words.method(config["method"]["name"]),
         "preset": config.get("preset") or "–",
         "seed": str(config["seed"]),
         "examples": f"{config['data']['examples']:,}",
@@ -80,12 +80,16 @@ def one_run(folder: Path) -> dict[str, Any]:
 
 
 def last_stages(names: list[str], runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each measure the last stage of each run."""
+    """Of each measure the last stage of each run; a run is a group of its own.
+
+    Sieves that were trained after the network, for the verdicts alone, are no stage of it.
+    """
     charts: dict[str, dict[str, Any]] = {}
     for name, run in zip(names, runs, strict=True):
         for chart in run["curves"]:
             shared = charts.setdefault(chart["title"], chart | {"lines": []})
-            shared["lines"].append(chart["lines"][-1] | {"name": name})
+            lines = [line for line in chart["lines"] if line["group"] != SIEVES] or chart["lines"]
+            shared["lines"].append(lines[-1] | {"name": name, "group": name})
     return list(charts.values())
 
 
@@ -113,9 +117,11 @@ def changes(first: str, before: Fitted, second: str, after: Fitted) -> dict[str,
 
 def distinct(names: list[str]) -> list[str]:
     """The names, numbered where two are the same."""
-    seen: Counter[str] = Counter()
-    made = []
+    made: list[str] = []
     for name in names:
-        seen[name] += 1
-        made.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        one, number = name, 1
+        while one in made:
+            number += 1
+            one = f"{name} ({number})"
+        made.append(one)
     return made

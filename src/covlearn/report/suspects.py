@@ -17,6 +17,7 @@ ROW_BYTES, CELL_BYTES, PICTURE_BYTES = 10_000_000, 4_500_000, 8_000_000
 MOST_COLUMNS = 24
 LONGEST_CELL = 120
 TELLING = 6  # columns that are shown first
+MISSING = "missing"
 
 
 def gallery(fitted: Fitted, progress: Progress | None = None) -> tuple[dict[str, Any], list[str]]:
@@ -80,14 +81,19 @@ def table_rows(fitted: Fitted, shown: NDArray[np.int64]) -> tuple[dict[str, Any]
             "which the classes differ most."
         )
     part = table.iloc[shown]
-    values = [[as_text(value) for value in row] for row in part.itertuples(index=False, name=None)]
+    values = [
+        [MISSING if gap else as_text(value) for value, gap in zip(row, gaps, strict=True)]
+        for row, gaps in zip(
+            part.itertuples(index=False, name=None), part.isna().to_numpy(), strict=True
+        )
+    ]
     count = fitting(["".join(row) for row in values], CELL_BYTES, each=4 * table.shape[1])
     if count < len(values):
         left_out.append(f"The columns of {len(values) - count:,} of {len(values):,} suspects.")
     return {
         "columns": [str(name) for name in table],
         "cells": values[:count],
-        "telling": telling(x, means, fitted.labels, shown[:count]).tolist(),
+        "telling": telling(x, means, fitted.labels, shown[:count], table.isna().to_numpy()),
     }, left_out
 
 
@@ -107,19 +113,27 @@ def against_means(
 
 
 def telling(
-    x: pd.DataFrame, means: pd.DataFrame, labels: dict[str, list[str]], shown: NDArray[np.int64]
-) -> NDArray[np.int64]:
+    x: pd.DataFrame,
+    means: pd.DataFrame,
+    labels: dict[str, list[str]],
+    shown: NDArray[np.int64],
+    missing: NDArray[np.bool_],
+) -> list[list[int]]:
     """The columns of each row that speak most for the suggested label and against the given one.
 
-    By |x − μ_given| − |x − μ_suggested|. Columns that are no numbers say nothing; ties stay in
-    order.
+    By |x − μ_given| − |x − μ_suggested|. Columns that are no numbers say nothing, and a missing
+    cell is none of them; ties stay in order.
     """
     part = x.to_numpy()[shown]
     away, near = (
         np.abs(part - means.reindex(np.array(labels[name])[shown]).to_numpy())
         for name in ("given", "suggested")
     )
-    return np.argsort(-np.nan_to_num(away - near), axis=1, kind="stable")[:, :TELLING]
+    order = np.argsort(-np.nan_to_num(away - near), axis=1, kind="stable")
+    return [
+        [column for column in columns if not gaps[column]][:TELLING]
+        for columns, gaps in zip(order.tolist(), missing[shown], strict=True)
+    ]
 
 
 def picture_rows(
@@ -158,7 +172,5 @@ def fitting(texts: Sequence[str], most: int, *, each: int = 60) -> int:
 
 def as_text(value: Any) -> str:
     """A cell for people: numbers with four digits that count, long text cut short."""
-    if value is None or (isinstance(value, float) and np.isnan(value)):
-        return ""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"

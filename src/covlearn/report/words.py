@@ -7,6 +7,8 @@ from covlearn.records import Result
 if TYPE_CHECKING:
     from covlearn.fitted import FitResult
 
+CROSS_FITTED = "covlearn.methods.crossfit:CrossFittedCAL"
+
 
 def of_fit(result: "FitResult") -> list[str]:
     """The outcome of ``covlearn fit``."""
@@ -30,7 +32,7 @@ def of_train(result: Result | None, noise_rate: float | None) -> list[str]:
     if result is None:
         return ["The run is not finished: this is what it has written so far."]
     lines = [
-        f"The network that {result.method} returned is right on "
+        f"The network that {method(result.method)} returned is right on "
         f"{percent(result.returned.value, 1)} of the test examples."
     ]
     if noise_rate is not None:
@@ -49,6 +51,15 @@ def of_train(result: Result | None, noise_rate: float | None) -> list[str]:
                 f"those that are wrong {percent(quality['recall'], 1)} were found."
             )
     return lines
+
+
+def method(name: str) -> str:
+    """A method as one calls it.
+
+    >>> method("covlearn.methods.crossfit:CrossFittedCAL"), method("ce")
+    ('cal, cross-fitted', 'ce')
+    """
+    return "cal, cross-fitted" if name == CROSS_FITTED else name
 
 
 def labels(count: int) -> str:

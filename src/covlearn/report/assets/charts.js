@@ -33,7 +33,9 @@ function heatMap(matrix, names, { columns, diverging = false }) {
   }
   const note = matrix.left_out
     ? el("p", { class: "quiet" }, `${whole(matrix.left_out)} classes with fewer labels are left out.`) : null;
-  return el("div", {}, el("p", { class: "quiet caption", "aria-hidden": "true" }, caption), scrolling(matrix.title, made), note);
+  const scale = diverging && others.length
+    ? el("p", { class: "quiet scale" }, "Colours: blue below zero, red above, strongest at ±", Number(most.toPrecision(2)), ", the largest number here.") : null;
+  return el("div", {}, el("p", { class: "quiet caption", "aria-hidden": "true" }, caption), scrolling(matrix.title, made), scale, note);
 }
 
 // Draws again whenever its width changes, so that text keeps its size.
@@ -50,6 +52,9 @@ function responsive(draw, height) {
   return box;
 }
 
+// Where the axes are, in pixels from the edges of a plot.
+const MARGIN = { left: 48, right: 10, top: 8, bottom: 24 };
+
 function ticks(low, high, count = 4) {
   const step = 10 ** Math.floor(Math.log10((high - low) / count));
   const best = [1, 2, 5, 10].map((k) => k * step).find((k) => (high - low) / k <= count + 1);
@@ -58,12 +63,9 @@ function ticks(low, high, count = 4) {
   return made;
 }
 
-// Stages that differ in their number alone, as folds do, share a colour.
-const family = (name) => name.replace(/-\d+$/, "");
-
 function lineChart(chart) {
-  const families = [...new Set(chart.lines.map((line) => family(line.name)))];
-  const colour = (name) => `var(--line-${(families.indexOf(family(name)) % 6) + 1})`;
+  const groups = [...new Set(chart.lines.map((line) => line.group))];
+  const colour = (group) => `var(--line-${(groups.indexOf(group) % 6) + 1})`;
   const show = (value) => (value === null ? "–" : chart.unit === "share" ? percent(value) : value.toPrecision(4));
   const values = chart.lines.flatMap((line) => line.values).filter((value) => value !== null);
   let [low, high] = [Math.min(...values), Math.max(...values)];
@@ -73,7 +75,7 @@ function lineChart(chart) {
   const readout = el("p", { class: "readout quiet" }, " ");
 
   const draw = (width, height) => {
-    const [left, right, top, bottom] = [48, 10, 8, 24];
+    const { left, right, top, bottom } = MARGIN;
     const x = (epoch) => left + (epoch / Math.max(longest - 1, 1)) * (width - left - right);
     const y = (value) => top + ((high - value) / (high - low)) * (height - top - bottom);
     const made = svg("svg", { width, height, role: "img", "aria-label": `${chart.title} by epoch; the numbers are in the table below` });
@@ -91,11 +93,11 @@ function lineChart(chart) {
     for (const line of chart.lines) {
       const points = line.values.flatMap((value, epoch) => (value === null ? [] : [`${x(epoch).toFixed(1)},${y(value).toFixed(1)}`]));
       const path = svg("polyline", { points: points.join(" "), class: "curve" });
-      path.style.stroke = colour(line.name);
+      path.style.stroke = colour(line.group);
       made.append(path);
       if (points.length === 1) {
         const dot = svg("circle", { cx: points[0].split(",")[0], cy: points[0].split(",")[1], r: 3 });
-        dot.style.fill = colour(line.name);
+        dot.style.fill = colour(line.group);
         made.append(dot);
       }
     }
@@ -118,8 +120,8 @@ function lineChart(chart) {
     return made;
   };
 
-  const legend = el("ul", { class: "legend" }, families.map((name) => {
-    const count = chart.lines.filter((line) => family(line.name) === name).length;
+  const legend = el("ul", { class: "legend" }, groups.map((name) => {
+    const count = chart.lines.filter((line) => line.group === name).length;
     const swatch = el("span", { class: "swatch", "aria-hidden": "true" });
     swatch.style.background = colour(name);
     return el("li", {}, swatch, count > 1 ? `${name} (${count})` : name);

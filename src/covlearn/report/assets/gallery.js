@@ -307,7 +307,7 @@ function gallery(data, classes) {
       el("div", { class: "deciding" }, el("div", { class: "progress" }, progress, progressLabel), save),
       el("p", { class: "quiet keys" }, "Keys, in the gallery: ", ...["arrows", "A", "R", "L", "U"].flatMap((key, n) =>
         [el("kbd", {}, key), [" move, ", " accept the suggestion, ", " reject it, ", " choose another label (Enter goes on), ", " undo."][n]])),
-      cells ? el("p", { class: "quiet keys" }, "Of each row the columns come first that speak most for the suggested label and against the given one, by the means of both classes.") : null,
+      cells ? el("p", { class: "quiet keys" }, "Of each row the columns come first that speak most for the suggested label and against the given one, by the means of both classes; missing cells are not among them.") : null,
       chips, controls, showing, list, el("div", { class: "paging" }, back, forth)],
     showOnly(rule) {
       clear();

@@ -17,7 +17,7 @@ function runPage() {
     section("suspects", "Look and decide", made
       ? [el("p", {}, `${whole(open)} labels that the model does not believe${decided ? `, and ${whole(decided)} that people decided on` : ""}. Accept the suggestion, reject it (the given label stays), or choose another label. The decisions stay in this browser and are downloaded as a file; training again with it holds them fixed:`),
         el("pre", { class: "command", tabindex: "0", "aria-label": "command" }, DATA.next),
-        el("p", { class: "quiet" }, "Add the other options of this run, if it had any."), ...made.element]
+        DATA.next_note ? el("p", { class: "quiet" }, DATA.next_note) : null, ...made.element]
       : el("p", {}, "No label is suspect."));
   }
   if (DATA.scores) {
@@ -41,7 +41,10 @@ function runPage() {
     el("div", { class: "charts" }, DATA.curves.map(lineChart)));
   }
   if (DATA.covariance) {
-    section("covariance", "Covariance", el("p", {}, "How the label noise of a class goes with the loss: Cov(T_ij(X), ℓ_j(X) | class i). Far from zero, noise depends on the example and not only on its class."),
+    section("covariance", "Covariance", el("p", {}, "How the label noise of a class goes with the loss: Cov(T_ij(X), ℓ_j(X) | class i). It is zero where noise depends on the class alone. These numbers are no test: estimates from few examples scatter about zero, and the colours show which are the largest here, not whether any is large."),
+      DATA.diagnosis
+        ? el("p", { class: "diagnosis" }, el("strong", {}, "covlearn diagnose: "), DATA.diagnosis.join(" "))
+        : el("p", { class: "diagnosis" }, "Whether noise depends on the example is tested by ", el("code", {}, DATA.diagnose), "; after it covlearn report shows the verdict here."),
       heatMap(DATA.covariance, DATA.classes, { columns: "the given label j", diverging: true }));
   }
   section("provenance", "Where it comes from",

@@ -11,7 +11,7 @@ function coarser(counts, by) {
 function bars(counts, low, high, colours, label, logarithmic) {
   const most = Math.max(...counts.map((bin) => bin.reduce((a, b) => a + b, 0)), 1);
   const draw = (width, height) => {
-    const [left, right, top, bottom] = [48, 10, 8, 24];
+    const { left, right, top, bottom } = MARGIN;
     const x = (value) => left + ((value - low) / (high - low)) * (width - left - right);
     const size = logarithmic ? Math.log1p : (count) => count;
     const y = (count) => height - bottom - (size(count) / size(most)) * (height - top - bottom);
@@ -63,6 +63,15 @@ function bars(counts, low, high, colours, label, logarithmic) {
   } };
 }
 
+// A slider under a plot, over the first share of its axis: the middle of the knob stands where the
+// axis has its value.
+function underAxis(slider, text, share = 1) {
+  const knob = 16;
+  slider.style.marginLeft = `${MARGIN.left - knob / 2}px`;
+  slider.style.width = `calc((100% - ${MARGIN.left + MARGIN.right}px) * ${share} + ${knob}px)`;
+  return el("label", { class: "slider" }, slider, el("span", {}, "Threshold ", text));
+}
+
 // The rule of covlearn.verdicts where there is evidence of wrong labels.
 function verdictAt(quality, sure, below) {
   if (quality >= 0.5) return "keep";
@@ -112,7 +121,7 @@ function qualityThreshold(scores, rows, shown) {
       ? "Quality is the probability that the given label is right. Labels below the threshold are called wrong: they are relabelled if the suggestion has half of the probability at least, and dropped if not. Those between the threshold and one half are for review."
       : "There is no evidence of wrong labels, so that none was changed, wherever the threshold is. If there were, this is what it would do."),
     el("div", { class: "split" },
-      el("div", {}, chart.box, el("label", { class: "slider" }, "Threshold ", slider, text)),
+      el("div", {}, chart.box, underAxis(slider, text, 0.5)),
       el("div", {}, el("table", { id: "what-if" }, el("thead", {}, el("tr", {}, ["verdict", `at ${scores.threshold.toFixed(2)}`, "here", "change"].map((head) => el("th", { scope: "col" }, head)))), body), button)),
   ];
 }
@@ -150,6 +159,6 @@ function scoreThreshold(scores) {
     el("p", {}, scores.measure === "score"
       ? "The score of a label is its loss less the mean loss of all classes: the higher, the likelier it is wrong."
       : "The loss of each label in the last pass: the higher, the less the network believes it."),
-    el("div", { class: "split" }, el("div", {}, legend, chart.box, el("label", { class: "slider" }, "Threshold ", slider, text)),
+    el("div", { class: "split" }, el("div", {}, legend, chart.box, underAxis(slider, text)),
       el("div", {}, el("table", { id: "what-if" }, body)))];
 }
