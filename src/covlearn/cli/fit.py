@@ -208,8 +208,8 @@ def trusted_lines(examples: "Examples", path: Path) -> list[str]:
         before.get(key, label) != label
         for key, label in zip(examples.ids, examples.given, strict=True)
     )
-    used = counted(len(before), "decision was", "decisions were")
-    return [f"{used} taken from {path}: {counted(changed, 'label')} of the source changed by them."]
+    used, other = counted(len(before), "decision"), counted(changed, "label")
+    return [f"Used {used} of {path}; {other} of the source differed."]
 
 
 def summary(result: "FitResult", folder: Path, more: list[str]) -> list[str]:
