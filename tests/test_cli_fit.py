@@ -252,7 +252,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_images_are_put_under_their_refined_class(pictures: Path, tmp_path: Path) -> None:
+def test_images_are_put_under_their_refined_class(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["fit", str(pictures), "--out", str(tmp_path / "run"), "--features", "none"]
     arguments += ["--device", "cpu", "--seed", "0", "--set", "folds=2", "net.widths=[4]"]
     assert cli.main(arguments) == 0
@@ -273,6 +275,12 @@ def test_images_are_put_under_their_refined_class(pictures: Path, tmp_path: Path
     preds = tmp_path / "preds.csv"
     assert cli.main(["predict", str(tmp_path / "run"), str(pictures), "--out", str(preds)]) == 0
     assert len(cells.read_cells(preds)["id"]) == 120
+    look = ["clean", str(tmp_path / "run"), "--out", str(tmp_path / "look"), "--as", "label-studio"]
+    assert cli.main(look) == 0
+    said = capsys.readouterr().out
+    assert f"\n  LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={pictures.parent}\n" in said
+    assert f"has the local storage {pictures}, not synced" in said
+    assert "/data/local-files/?d=images/dark/" in (tmp_path / "look" / "tasks.json").read_text()
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "clean"])
@@ -446,6 +454,16 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -
         cli.main([command, "--help"])
     assert caught.value.code == 0
     assert f"example:\n  covlearn {command}" in capsys.readouterr().out
+
+
+def test_help_says_that_linked_images_are_those_of_the_source(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["clean", "--help"])
+    said = capsys.readouterr().out
+    assert "hard links" in said
+    assert "who edits one edits the other" in said
 
 
 def test_a_dry_run_reads_no_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

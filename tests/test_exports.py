@@ -82,7 +82,7 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_label_studio_is_told_where_images_are_below_its_document_root(tmp_path: Path) -> None:
-    rows = [(path.replace("y/", "y & z/"), *more) for path, *more in ROWS]
+    rows = [(row[0].replace("y/", "y & z/"), *row[1:]) for row in ROWS]
     run = fitted(tmp_path / "my run", rows)
     done = export(run, tmp_path / "out", "label-studio")
     tasks = json.loads((tmp_path / "out" / "tasks.json").read_text())

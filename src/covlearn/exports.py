@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
@@ -37,7 +37,14 @@ class Exported:
     decisions: dict[str, int]
     """How many examples of the run have each decision."""
     images: Path | None
-    """The folder that all images lie below, None where the examples are no image files."""
+    """The folder that all images lie below; None where there is none, or no image files."""
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> Self:
+        """Of an export of a table of :func:`clean_table`."""
+        count = Counter(table["decision"].tolist())
+        kept = len(table) - count["drop"]
+        return cls(kept, count["relabel"], count["drop"], dict(count), _image_folder(table))
 
     @property
     def tasks(self) -> int:
@@ -66,23 +73,17 @@ def export(fitted: Fitted, folder: Path, kind: str, *, copy: bool = False) -> Ex
         raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return summed_up(table)
+    return Exported.of(table)
 
 
-def summed_up(table: pd.DataFrame) -> Exported:
-    """The counts of an export of a table of :func:`clean_table`."""
-    count = Counter(table["decision"].tolist())
-    left_out = count["drop"]
-    return Exported(
-        len(table) - left_out, count["relabel"], left_out, dict(count), image_folder(table)
-    )
-
-
-def image_folder(table: pd.DataFrame) -> Path | None:
+def _image_folder(table: pd.DataFrame) -> Path | None:
     """The folder that the images of a table of :func:`clean_table` have in common."""
     if table["path"].isna().any():
         return None
-    return Path(os.path.commonpath([Path(path).parent for path in table["path"]]))
+    try:
+        return Path(os.path.commonpath([Path(path).parent for path in table["path"]]))
+    except ValueError:  # on two drives of Windows: no document root has both
+        return None
 
 
 def clean_table(fitted: Fitted) -> pd.DataFrame:
@@ -187,7 +188,7 @@ def _to_label_studio(fitted: Fitted, table: pd.DataFrame, folder: Path) -> None:
     the root is the folder above the images' own.
     """
     columns = fitted.table
-    images = image_folder(table)
+    images = _image_folder(table)
     shown = table[table["decision"] != "keep"].sort_values("quality", kind="stable")
     tasks = []
     for position, row in zip(shown.index, shown.itertuples(), strict=True):

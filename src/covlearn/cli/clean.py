@@ -44,12 +44,12 @@ def add_parser(commands: Any) -> None:
 
 def clean(args: argparse.Namespace) -> int:
     """Exports, and says how much."""
-    from covlearn.exports import clean_table, export, summed_up  # noqa: PLC0415
+    from covlearn.exports import Exported, clean_table, export  # noqa: PLC0415
     from covlearn.fitted import load  # noqa: PLC0415
 
     fitted = load(args.run)
     if args.dry_run:
-        said = summary(summed_up(clean_table(fitted)), args)
+        said = summary(Exported.of(clean_table(fitted)), args)
         say("\n".join([*said, f"nothing was written; without --dry-run it would be in {args.out}"]))
         return 0
     said = summary(export(fitted, args.out, args.form, copy=args.copy), args)
