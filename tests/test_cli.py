@@ -212,6 +212,18 @@ def test_nobody_is_shown_a_bar_outside_of_a_terminal(
     assert "accuracy" in shown
 
 
+def test_a_log_has_a_line_now_and_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covlearn.cli.progress.SECONDS_BETWEEN", 0)
+    assert cli.main([*quick(tmp_path), "--json", "--out", str(tmp_path / "run")]) == 0
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert re.fullmatch(r"covlearn: \w+: epoch 2 of 2, loss \d\.\d{4}, accuracy .*%", lines[-1])
+    assert json.loads(captured.out)["method"] == "ce"  # the lines are not in the way
+    assert sum("epoch" in line for line in lines) == 2
+
+
 def quick(folder: Path, *, y: Any = None, method: str = "ce") -> list[str]:
     """The arguments of a run of two epochs on forty examples."""
     path = folder / "data.npz"

@@ -1,6 +1,7 @@
 """covlearn diagnose: what it says and writes, and every kind of folder that is not such a run."""
 
 import json
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,8 @@ def test_the_diagnosis_is_said_and_written(run: Path, capsys: pytest.CaptureFixt
     names = {"forward": "Forward", "cal": "CAL"}
     assert marked[0].startswith(f"→ {names[written['recommended']]}: ")
     assert (written["recommended"] == "cal") == (test["p_value"] <= 0.05)
+    own = f"{run} was fitted with CAL: there is nothing to do."
+    assert (own in text) == (written["recommended"] == "cal")
     with np.load(run / "refinement.npz") as file:
         np.testing.assert_allclose(written["covariance"], file["covariance"])
     for name in ("ash", "birch", "cedar"):
@@ -70,6 +73,28 @@ def test_the_diagnosis_is_said_and_written(run: Path, capsys: pytest.CaptureFixt
     again = diagnose_run(load(run), draws=39, seed=1)
     assert again.json() == written
     assert again.json() != diagnose_run(load(run), draws=39, seed=2).json()
+
+
+def test_the_next_command_fits_with_the_method_that_is_recommended(
+    made: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = diagnose_run(load(run), draws=19)
+    advised = {
+        name: replace(
+            found, methods=[replace(one, supported=one.method == name) for one in found.methods]
+        )
+        for name in ("forward", "cal")
+    }
+    own, *others = cli.diagnose.next_lines(advised["cal"], load(run))
+    assert own == f"{run} was fitted with CAL: there is nothing to do."
+    assert others == []
+    head, command = cli.diagnose.next_lines(advised["forward"], load(run))
+    assert head == "Next:"
+    words = shlex.split(command)
+    assert words[:5] == ["covlearn", "fit", str(made / "table.csv"), "--label", "kind"]
+    assert words[5:] == ["--method", "forward", "--out", str(tmp_path / "run-forward")]
+    assert cli.main([*words[1:], "--dry-run"]) == 0
+    assert "method forward" in capsys.readouterr().out
 
 
 def test_json_is_what_is_written(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,4 +208,6 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(["diagnose", "--help"])
     assert caught.value.code == 0
-    assert "example:\n  covlearn diagnose" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "example:\n  covlearn diagnose" in said
+    assert "a table that is gone is read\nfrom the run itself" in said

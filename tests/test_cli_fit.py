@@ -94,6 +94,8 @@ def test_the_summary_is_for_people(
 ) -> None:
     assert cli.main(fitting(table, run)) == 0  # finished already: read back
     text = capsys.readouterr().out
+    first, _, text = text.partition("\n")
+    assert first == f"{run} was finished already: nothing was trained."
     assert text.startswith("180 examples, 3 classes.\nAbout ")
     assert re.search(r"About (2[5-9]|3\d) % of the labels look wrong", text)
     assert re.search(r"\d+ labels could be repaired, \d+ should be dropped, \d+ should be", text)
@@ -106,7 +108,9 @@ def test_clean_data_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[
     np.savez(tmp_path / "clean.npz", x=x.astype(np.float32), y=y)
     arguments = ["fit", str(tmp_path / "clean.npz"), "--out", str(tmp_path / "run"), *QUICK]
     assert cli.main(arguments) == 0
-    assert "No evidence that labels are wrong: none was changed" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "No evidence that labels are wrong: none was changed" in said
+    assert "finished already" not in said
     result = load(tmp_path / "run").result
     assert result.noise_rate == 0
     assert result.decisions["keep"] >= 0.98 * 180
@@ -161,7 +165,9 @@ def test_an_interrupted_run_ends_the_same(
     assert sorted(os.listdir(tmp_path / "run")) == sorted(os.listdir(run))
 
 
-def test_predictions_of_new_examples(run: Path, tmp_path: Path) -> None:
+def test_predictions_of_new_examples(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     x, y = clouds(60, seed=1)
     new = pd.DataFrame(x, columns=list("abcd"))
     new["key"] = [f"new-{n}" for n in range(60)]
@@ -169,11 +175,13 @@ def test_predictions_of_new_examples(run: Path, tmp_path: Path) -> None:
     arguments = ["predict", str(run), str(tmp_path / "new.csv"), "--id", "key", "--device", "cpu"]
     out = tmp_path / "preds.csv"
     assert cli.main([*arguments, "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"60 predictions: {out}\n"
     found = cells.read_cells(out)
     assert list(found) == ["id", "predicted", "confidence"]
     assert found["id"] == new["key"].tolist()
     assert (np.array(found["predicted"]) == NAMES[y]).mean() > 0.9
     assert cli.main([*arguments, "--out", str(out), "--probabilities"]) == 0
+    assert "(the file that was there is replaced)" in capsys.readouterr().out
     more = cells.read_cells(out)
     assert more["predicted"] == found["predicted"]
     probs = np.array([more[f"p({name})"] for name in sorted(NAMES)], dtype=float)
@@ -200,10 +208,24 @@ def test_tables_come_back_with_repaired_labels(run: Path, tmp_path: Path, form: 
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_what_people_should_look_at_goes_to_label_studio(run: Path, tmp_path: Path) -> None:
+def test_what_people_should_look_at_goes_to_label_studio(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
-    assert cli.main(["clean", str(run), "--out", str(out), "--as", "label-studio"]) == 0
+    arguments = ["clean", str(run), "--out", str(out), "--as", "label-studio"]
+    assert cli.main([*arguments, "--dry-run"]) == 0
+    planned = capsys.readouterr().out.splitlines()
+    assert planned[-1] == f"nothing was written; without --dry-run it would be in {out}"
+    assert cli.main(arguments) == 0
+    said = capsys.readouterr().out.splitlines()
     tasks = json.loads((out / "tasks.json").read_text())
+    count = load(run).result.decisions
+    assert said == [
+        f"{len(tasks)} tasks in tasks.json, the examples whose label is not kept: "
+        f"{count['relabel']} to relabel, {count['drop']} to drop, {count['review']} to review",
+        f"written to {out}",
+    ]
+    assert planned[:-1] == said[:-1]
     labels = pd.DataFrame(cells.read_cells(run / "labels.csv"))
     flagged = labels[labels["decision"] != "keep"].set_index("id")
     assert {task["data"]["id"] for task in tasks} == set(flagged.index)
@@ -230,7 +252,9 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_images_are_put_under_their_refined_class(pictures: Path, tmp_path: Path) -> None:
+def test_images_are_put_under_their_refined_class(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = ["fit", str(pictures), "--out", str(tmp_path / "run"), "--features", "none"]
     arguments += ["--device", "cpu", "--seed", "0", "--set", "folds=2", "net.widths=[4]"]
     assert cli.main(arguments) == 0
@@ -251,6 +275,12 @@ def test_images_are_put_under_their_refined_class(pictures: Path, tmp_path: Path
     preds = tmp_path / "preds.csv"
     assert cli.main(["predict", str(tmp_path / "run"), str(pictures), "--out", str(preds)]) == 0
     assert len(cells.read_cells(preds)["id"]) == 120
+    look = ["clean", str(tmp_path / "run"), "--out", str(tmp_path / "look"), "--as", "label-studio"]
+    assert cli.main(look) == 0
+    said = capsys.readouterr().out
+    assert f"\n  LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={pictures.parent}\n" in said
+    assert f"has the local storage {pictures}, not synced" in said
+    assert "/data/local-files/?d=images/dark/" in (tmp_path / "look" / "tasks.json").read_text()
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "clean"])
@@ -334,9 +364,55 @@ def test_the_place_of_a_run_is_checked_before_the_data_is_read(
     assert "must be a folder, but it is a file" in capsys.readouterr().err
     assert cli.main(fitting(table, tmp_path)) == 2
     assert f"but it holds file and no {records.CONFIG}" in capsys.readouterr().err
-    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
-    assert cli.main(fitting(table, tmp_path / "new")) == 2
-    assert "no permission to write in" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a disk that nobody may write to")
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_a_place_that_cannot_be_written_to_is_refused(
+    table: Path, capsys: pytest.CaptureFixture[str], dry: list[str]
+) -> None:
+    place = Path("/proc/runs/run")  # not even by root, whose permissions do not say so
+    assert cli.main([*fitting(table, place), *dry]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"{place} cannot be made: nothing can be written in /proc (" in captured.err
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a disk that nobody may write to")
+def test_a_file_that_cannot_be_written_is_called_by_its_own_name(
+    run: Path, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["predict", str(run), str(table), "--id", "key", "--device", "cpu"]
+    assert cli.main([*arguments, "--out", "/proc/p.csv"]) == 2
+    assert "cannot read or write /proc/p.csv: " in capsys.readouterr().err
+    assert cli.main(["clean", str(run), "--out", "/proc/clean"]) == 2
+    assert "cannot read or write /proc/clean: " in capsys.readouterr().err
+
+
+def test_data_that_has_changed_is_said_in_words(
+    run: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    config["source"]["path"] = str(tmp_path / "table.csv")
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    frame = pd.read_csv(table)
+    for column, words in (("kind", "the labels (data.y)"), ("a", "the inputs (data.x)")):
+        changed = frame.assign(**{column: frame[column].to_numpy()[::-1]})
+        changed.to_csv(tmp_path / "table.csv", index=False)
+        assert cli.main(fitting(tmp_path / "table.csv", tmp_path / "run")) == 2
+        assert f"another configuration: {words} have changed; choose" in capsys.readouterr().err
+
+
+def test_a_source_of_another_kind_is_a_sentence_with_what_to_do(
+    run: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path / "out.csv")]
+    assert cli.main(["predict", str(run), str(pictures), *out]) == 2
+    assert (
+        f"{pictures} holds images, but the model was fitted to a table; name a .csv or .parquet "
+        "file with the same columns, or a model that was fitted to images"
+    ) in capsys.readouterr().err
 
 
 def test_a_run_of_another_command_is_refused(
@@ -380,19 +456,40 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -
     assert f"example:\n  covlearn {command}" in capsys.readouterr().out
 
 
+def test_help_says_that_linked_images_are_those_of_the_source(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["clean", "--help"])
+    said = capsys.readouterr().out
+    assert "hard links" in said
+    assert "who edits one edits the other" in said
+
+
 def test_a_dry_run_reads_no_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(60):
         folder = tmp_path / "source" / "abc"[number % 3]
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{number}.png").write_bytes(b"broken")
+        path = folder / f"{number}.png"
+        Image.fromarray(np.zeros((8, 8, 3), dtype=np.uint8)).save(path)
+        path.write_bytes(b"broken" if number < 3 else path.read_bytes()[:60])  # a header, no more
     out = ["--out", str(tmp_path / "run"), "--features", "none", "--device", "cpu"]
-    assert cli.main(["fit", str(tmp_path / "source"), *out, "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert "60 examples, 3 classes, 32×32×3 images" in said
-    assert "60 of 60 images looked at cannot be read" in said
-    assert "a sample at most" in said
+    fit = ["fit", str(tmp_path / "source"), *out]
+    said = []
+    for dry in (["--dry-run"], []):  # what the real run refuses is refused in the same words
+        assert cli.main([*fit, *dry]) == 2
+        said.append(capsys.readouterr().err)
+    assert said[0] == said[1]
+    assert "has 3 examples that cannot be used: a/0.png: it is no image" in said[0]
+    assert "--on-bad skip" in said[0]
+    assert cli.main([*fit, "--dry-run", "--on-bad", "skip"]) == 0
+    planned = capsys.readouterr().out
+    assert "57 examples, 3 classes, 32×32×3 images" in planned
+    assert "3 left out: a/0.png (it is no image" in planned
+    assert "a sample at most" in planned
+    shutil.rmtree(tmp_path / ".covlearn-cache", ignore_errors=True)
     assert os.listdir(tmp_path) == ["source"]
-    assert cli.main(["fit", str(tmp_path / "source"), *out, "--dry-run", "--net", "mpl"]) == 2
+    assert cli.main([*fit, "--dry-run", "--on-bad", "skip", "--net", "mpl"]) == 2
     assert "unknown net 'mpl'" in capsys.readouterr().err
 
 

@@ -266,6 +266,8 @@ def test_each_method_has_its_case_and_its_number(
     assert [item.method for item in supported] == [method]
     assert number in supported[0].sentence
     assert all(any(sign.isdigit() for sign in item.sentence) for item in said)
+    verdict = {"ce": "suffices: ", "cores": "cannot be judged: "}
+    assert said[0].sentence.startswith(verdict.get(method, "learns wrong labels as if they were "))
 
 
 def test_cautions_say_what_the_test_cannot() -> None:

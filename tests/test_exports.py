@@ -1,7 +1,9 @@
 """Exports of hostile data: names that leave the folder, images that clash, labels changed since."""
 
+import json
 import os
 from pathlib import Path
+from urllib.parse import unquote
 
 import pandas as pd
 import pytest
@@ -77,6 +79,21 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"2\.png is not there any more"):
         export(run, tmp_path / "out", "folder")
     assert os.listdir(tmp_path) == ["run"]
+
+
+def test_label_studio_is_told_where_images_are_below_its_document_root(tmp_path: Path) -> None:
+    rows = [(row[0].replace("y/", "y & z/"), *row[1:]) for row in ROWS]
+    run = fitted(tmp_path / "my run", rows)
+    done = export(run, tmp_path / "out", "label-studio")
+    tasks = json.loads((tmp_path / "out" / "tasks.json").read_text())
+    assert done.tasks == len(tasks) == 4
+    assert done.images == tmp_path / "my run"
+    prefix = "/data/local-files/?d="
+    for task in tasks:
+        assert task["data"]["image"].startswith(f"{prefix}my%20run/y%20%26%20z/")
+        served = done.images.parent / unquote(task["data"]["image"].removeprefix(prefix))
+        assert served == tmp_path / "my run" / task["data"]["id"]
+        assert served.is_file()
 
 
 def test_labels_that_were_changed_since_are_refused(tmp_path: Path) -> None:

@@ -89,14 +89,28 @@ def test_decisions_are_kept_whatever_the_model_says(
     assert clean.loc[list(wanted), "kind"].tolist() == list(wanted.values())
 
 
-def test_decided_labels_replace_the_given_ones(run: Path, table: Path, tmp_path: Path) -> None:
+def test_decided_labels_replace_the_given_ones(
+    run: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     labels = cells.read_cells(run / "labels.csv")
     rows = zip(labels["id"], labels["given"], labels["suggested"], labels["decision"], strict=True)
     repaired = [(key, new, old) for key, old, new, what in rows if what == "relabel"]
-    trusted = written(tmp_path / "decisions.csv", {key: new for key, new, _ in repaired})
+    kept = next(
+        key for key, what in zip(labels["id"], labels["decision"], strict=True) if what == "keep"
+    )
+    decisions = {key: new for key, new, _ in repaired}
+    decisions[kept] = labels["given"][labels["id"].index(kept)]
+    trusted = written(tmp_path / "decisions.csv", decisions)
     out = tmp_path / "run"
-    assert cli.main(fitting(table, out, trusted)) == 0
-    assert cells.read_cells(out / "trusted.csv")["before"] == [old for _, _, old in repaired]
+    for dry in (["--dry-run"], []):
+        assert cli.main([*fitting(table, out, trusted), *dry]) == 0
+        said = capsys.readouterr().out.splitlines()
+        count = len(repaired)
+        used = f"Used {count + 1} decisions of {trusted}; {count} labels of the source differed."
+        assert used in said
+    before = cells.read_cells(out / "trusted.csv")
+    replaced = zip(before["id"], before["before"], strict=True)
+    assert [old for key, old in replaced if key != kept] == [old for _, _, old in repaired]
     first, second = (json.loads((folder / "result.json").read_text()) for folder in (run, out))
     assert second["noise_rate"] < first["noise_rate"] / 3
     assert cli.main(fitting(table, out)) == 2  # another configuration

@@ -7,10 +7,12 @@ or not at all.
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
@@ -32,6 +34,22 @@ class Exported:
     examples: int
     relabelled: int
     left_out: int
+    decisions: dict[str, int]
+    """How many examples of the run have each decision."""
+    images: Path | None
+    """The folder that all images lie below; None where there is none, or no image files."""
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> Self:
+        """Of an export of a table of :func:`clean_table`."""
+        count = Counter(table["decision"].tolist())
+        kept = len(table) - count["drop"]
+        return cls(kept, count["relabel"], count["drop"], dict(count), _image_folder(table))
+
+    @property
+    def tasks(self) -> int:
+        """How many examples a person should look at: those whose label is not kept."""
+        return sum(count for name, count in self.decisions.items() if name != "keep")
 
 
 def export(fitted: Fitted, folder: Path, kind: str, *, copy: bool = False) -> Exported:
@@ -40,8 +58,8 @@ def export(fitted: Fitted, folder: Path, kind: str, *, copy: bool = False) -> Ex
         raise ValueError(f"{folder} must be new or an empty folder; choose another name")
     partial = folder.with_name(f"{folder.name}.{os.getpid()}{records.PARTIAL}")
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-    partial.mkdir()
     try:
+        partial.mkdir()
         table = clean_table(fitted)
         if kind == "folder":
             _to_folders(fitted, table, partial, copy=copy)
@@ -50,12 +68,22 @@ def export(fitted: Fitted, folder: Path, kind: str, *, copy: bool = False) -> Ex
         if folder.exists():
             folder.rmdir()
         partial.rename(folder)
+    except OSError as error:
+        records.rename_file(error, partial, folder)
+        raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    taken = table[table["decision"] != "drop"]
-    return Exported(
-        len(taken), int((taken["decision"] == "relabel").sum()), len(table) - len(taken)
-    )
+    return Exported.of(table)
+
+
+def _image_folder(table: pd.DataFrame) -> Path | None:
+    """The folder that the images of a table of :func:`clean_table` have in common."""
+    if table["path"].isna().any():
+        return None
+    try:
+        return Path(os.path.commonpath([Path(path).parent for path in table["path"]]))
+    except ValueError:  # on two drives of Windows: no document root has both
+        return None
 
 
 def clean_table(fitted: Fitted) -> pd.DataFrame:
@@ -154,16 +182,23 @@ def _link_or_copy(source: Path, target: Path, *, copy: bool) -> None:
 
 
 def _to_label_studio(fitted: Fitted, table: pd.DataFrame, folder: Path) -> None:
-    """What a person should look at, as tasks with the model's suggestion, worst label first."""
+    """What a person should look at, as tasks with the model's suggestion, worst label first.
+
+    Label Studio serves files of a folder below its document root, by their path below that root:
+    the root is the folder above the images' own.
+    """
     columns = fitted.table
-    images = bool(table["path"].notna().all())
+    images = _image_folder(table)
     shown = table[table["decision"] != "keep"].sort_values("quality", kind="stable")
     tasks = []
     for position, row in zip(shown.index, shown.itertuples(), strict=True):
         text = row.id
         if columns is not None:
             text = "\n".join(f"{name}: {value}" for name, value in columns.iloc[position].items())
-        data: dict[str, Any] = {"image": row.path} if images else {"text": text}
+        data: dict[str, Any] = {"text": text}
+        if images is not None:
+            below = Path(row.path).relative_to(images.parent).as_posix()
+            data = {"image": f"/data/local-files/?d={quote(below)}"}
         choice = {
             "from_name": "label",
             "to_name": "example",
@@ -180,7 +215,7 @@ def _to_label_studio(fitted: Fitted, table: pd.DataFrame, folder: Path) -> None:
         )
     records.write_bytes(folder / "tasks.json", records.json_text(tasks).encode())
     element = '<Image name="example" value="$image"/>'
-    if not images:
+    if images is None:
         element = '<Text name="example" value="$text"/>'
     choices = "\n".join(f"    <Choice value={quoteattr(name)}/>" for name in fitted.classes)
     view = (

@@ -16,6 +16,7 @@ A network is built again from its configuration and weights: nothing is unpickle
 import io
 import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -372,8 +373,16 @@ def check_place(folder: Path) -> None:
     """Refuses a folder that cannot become a run, before the data is read for it."""
     records.check_place(folder)
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(f"{folder} cannot be made: there is no permission to write in {there}")
+    if not there.is_dir():
+        raise ValueError(f"{folder} cannot be made: {there} is no folder")
+    try:  # permissions alone do not tell: root has them all, and not every disk can be written to
+        with tempfile.TemporaryFile(dir=there, suffix=records.PARTIAL):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"{folder} cannot be made: nothing can be written in {there} "
+            f"({error.strerror}); choose another place"
+        ) from error
 
 
 def _write_parquet(path: Path, table: pd.DataFrame) -> None:

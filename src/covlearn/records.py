@@ -42,6 +42,13 @@ LABELS, MODEL, STAGES = "labels.csv", "model.safetensors", "stages"
 REFINEMENT, PROBS = "refinement.json", "probs.npz"
 PARTIAL = ".partial"  # how the name of a file that is being written ends
 LISTED = 5  # differences that a message names
+# What is known of data by a digest alone: to say that it has changed is to say all.
+DIGESTS = {
+    **{"data.x": "inputs", "data.y": "labels", "data.clean": "clean labels"},
+    **{"data.test_x": "test inputs", "data.test_y": "test labels"},
+    **{"data.validation_x": "validation inputs", "data.validation_y": "validation labels"},
+    "data.trusted": "examples that a person decided on",
+}
 MOST_CLASSES = 1_000_000
 # What readers of a configuration rely on.
 CONFIG_FIELDS: dict[str, type] = {
@@ -279,7 +286,11 @@ def differences(there: Any, here: Any, *, path: str = "") -> list[str]:
             for text in differences(there.get(key), here.get(key), path=name)
         ]
     # An integer and an equal float are the same setting.
-    return [] if there == here else [f"{path} is {_short(there)} there, {_short(here)} here"]
+    if there == here:
+        return []
+    if path in DIGESTS:
+        return [f"the {DIGESTS[path]} ({path}) have changed"]
+    return [f"{path} is {_short(there)} there, {_short(here)} here"]
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -325,6 +336,12 @@ def read_table(path: Path) -> dict[str, list[Any]]:
     return {name: [_number(cell) for cell in column] for name, column in read_columns(path).items()}
 
 
+def rename_file(error: OSError, partial: Path, path: Path) -> None:
+    """Has the error name the file that the user chose instead of the one beside it."""
+    if error.filename is None or str(error.filename) == str(partial):
+        error.filename = str(path)
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file such that it is either the old or the new one, never half of either."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -337,6 +354,9 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+    except OSError as error:
+        rename_file(error, partial, path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

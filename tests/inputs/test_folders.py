@@ -228,3 +228,13 @@ def test_the_size_is_chosen_by_the_median(tmp_path: Path, side: int, size: int) 
     examples = read_pixels(tmp_path)
     assert examples.recipe["size"] == size
     assert examples.x.shape == (7, size, size, 3)
+
+
+def test_one_file_is_not_files(tmp_path: Path) -> None:
+    class_folders(tmp_path, ("a", "b"))
+    (tmp_path / "a" / "notes.txt").touch()
+    note = "1 file that is no image by its name was left out: a/notes.txt"
+    assert note in read_pixels(tmp_path).notes
+    (tmp_path / "b" / "notes.txt").touch()
+    notes = " ".join(read_pixels(tmp_path).notes)
+    assert "2 files that are no images by their name were left out" in notes

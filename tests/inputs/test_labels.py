@@ -42,9 +42,13 @@ def test_what_was_put_right_is_noted() -> None:
     how = reading()
     label_texts(["a ", " a", "a", 1, "1", "1.0"], how)
     stripped, mixed, merged = how.notes
-    assert stripped.startswith("2 labels had spaces around them")
+    assert stripped.startswith("2 labels had spaces around")
+    assert stripped.endswith("put right, to 'a'")
     assert "mixed types (numbers, text)" in mixed
     assert "'1.0' and '1'" in merged
+    one = reading()
+    label_texts([" a ", "a"], one)
+    assert one.notes[0].startswith("1 label had spaces around")
     quiet = reading()
     label_texts(["a", "b", ""], quiet)
     assert quiet.notes == []

@@ -119,14 +119,23 @@ def test_no_image_is_decoded_and_few_are_opened(
     assert 0 < len(set(opened)) <= 10
 
 
-def test_images_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
-    for number in range(6):
-        path = tmp_path / "ab"[number % 2] / f"{number}.png"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"no image")
-    examples = read_examples(tmp_path, features="none", look=True)
-    assert len(examples) == 6
-    assert any("6 of 6 images looked at cannot be read: a/0.png" in note for note in examples.notes)
+def test_images_that_cannot_be_read_are_refused_or_left_out_as_when_all_is_read(
+    tmp_path: Path,
+) -> None:
+    class_folders(tmp_path, ("a", "b"))
+    (tmp_path / "a" / "bad.png").write_bytes(b"no image")
+    said = []
+    for look in (True, False):
+        with pytest.raises(ValueError, match=r"a/bad.png: it is no image") as refused:
+            read_examples(tmp_path, features="none", look=look)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+    looked, whole = (
+        read_examples(tmp_path, features="none", look=look, on_bad="skip") for look in (True, False)
+    )
+    assert looked.skipped == whole.skipped
+    assert looked.ids == whole.ids
+    assert looked.x.shape == whole.x.shape
 
 
 def test_labels_are_checked_as_they_are_before_reading(tmp_path: Path) -> None:

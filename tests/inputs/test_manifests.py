@@ -66,11 +66,13 @@ def test_paths_must_not_leave_the_folder(images: Path, path: str) -> None:
     picture(images.parent / "secret.png")
     path = path.format(root=images.parent)
     manifest = text(images / "labels.csv", *LINES, f"{path},cat")
-    with pytest.raises(ValueError, match=r"row 6: its image .* lies outside of .*; move the table"):
+    with pytest.raises(
+        ValueError, match=r"line 8: its image .* lies outside of .*; move the table"
+    ):
         read_pixels(manifest)
     examples = read_pixels(manifest, on_bad="skip")
     assert len(examples) == 6
-    assert [item.id for item in examples.skipped] == ["row 6"]
+    assert [item.id for item in examples.skipped] == ["line 8"]
 
 
 def test_paths_that_stay_inside_in_a_roundabout_way(images: Path) -> None:
@@ -81,7 +83,7 @@ def test_paths_that_stay_inside_in_a_roundabout_way(images: Path) -> None:
 def test_an_image_twice(images: Path) -> None:
     manifest = text(images / "labels.csv", *LINES, "cat/../dog/1.png,cat")
     with pytest.raises(
-        ValueError, match=r"dog/1.png \(row 6\): its id is that of row 4 too.*'dog' and 'cat'"
+        ValueError, match=r"dog/1.png \(line 8\): its id is that of line 6 too.*'dog' and 'cat'"
     ):
         read_pixels(manifest)
     examples = read_pixels(manifest, on_bad="skip")
@@ -94,13 +96,13 @@ def test_bad_rows_are_all_listed(images: Path) -> None:
     (images / "cat" / "0.png").write_bytes(b"")
     manifest = text(images / "labels.csv", *LINES, "cat/9.png,cat", ",dog", "cat/1.png ,")
     with pytest.raises(
-        ValueError, match=r"2 examples that cannot be used: row 7: it has no image path"
+        ValueError, match=r"2 examples that cannot be used: line 9: it has no image path"
     ):
         read_pixels(manifest)
     examples = read_pixels(manifest, on_bad="skip")
     assert {item.id: item.reason.partition(" (")[0] for item in examples.skipped} == {
-        "row 7": "it has no image path",
-        "cat/1.png (row 8)": "its id is that of row 1 too, and ids must be different; the labels "
+        "line 9": "it has no image path",
+        "cat/1.png (line 10)": "its id is that of line 3 too, and ids must be different; the labels "
         "differ, 'cat' and ''",
         "cat/0.png": "it is empty",
         "cat/9.png": "there is no such file",

@@ -58,10 +58,10 @@ def test_an_id_column_must_be_one(tmp_path: Path) -> None:
     examples = read_examples(groups)  # each comes twice: no id
     assert examples.ids == ["0", "1", "2", "3"]
     path = text(tmp_path / "x.csv", "id,size,label", "1,1,a", "1,2,b", "3,4,a", "4,8,b")
-    with pytest.raises(ValueError, match=r"1 \(row 1\): its id is that of row 0 too"):
+    with pytest.raises(ValueError, match=r"1 \(line 3\): its id is that of line 2 too"):
         read_examples(path)
     with pytest.raises(
-        ValueError, match=r"1 \(row 1\): its id is that of row 0 too.*labels differ"
+        ValueError, match=r"1 \(line 3\): its id is that of line 2 too.*labels differ"
     ):
         read_examples(path, id="id")
     skipped = read_examples(
@@ -72,7 +72,7 @@ def test_an_id_column_must_be_one(tmp_path: Path) -> None:
         on_bad="skip",
     )
     assert skipped.ids == ["1", "3", "4", "5"]
-    assert [item.id for item in skipped.skipped] == ["1 (row 1)", "row 4"]
+    assert [item.id for item in skipped.skipped] == ["1 (line 3)", "line 6"]
 
 
 def test_empty_files(tmp_path: Path) -> None:
@@ -149,3 +149,13 @@ def test_a_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_quotes_and_spaces_after_the_delimiter(tmp_path: Path) -> None:
     path = text(tmp_path / "x.csv", "size, label", '1, "a, b"', "2, c", '3, "a, b"', "5, c")
     assert read_examples(path).classes == ["a, b", "c"]
+
+
+def test_bad_rows_are_named_by_their_line_in_the_file(tmp_path: Path) -> None:
+    lines = ("", "id;size;label", "1;1;a", "", '2;2;"a', 'b"', " ", "1;4;a", "4;8;b")
+    path = text(tmp_path / "x.csv", *lines)
+    with pytest.raises(ValueError, match=r"1 \(line 8\): its id is that of line 3 too"):
+        read_examples(path)
+    frame = pd.DataFrame({"id": [1, 2, 3, 1], "size": [1, 2, 3, 4], "label": ["a", "b"] * 2})
+    with pytest.raises(ValueError, match=r"1 \(row 3\): its id is that of row 0 too"):
+        read_examples(frame)

@@ -242,7 +242,8 @@ def test_the_table_is_left_as_it_was() -> None:
 def test_the_other_kind_of_recipe(tmp_path: Path) -> None:
     trained = read_examples((np.eye(4), ["a", "b"] * 2))
     with pytest.raises(
-        ValueError, match=r"must hold features, as training did, but it holds table"
+        ValueError,
+        match=r"the table holds a table, but the model was fitted to features; name an .npz or .npy file, or a",
     ):
         read_examples(table(size=[1.0, 2.0]), recipe=trained.recipe)
     with pytest.raises(ValueError, match="recipe must be that of examples"):

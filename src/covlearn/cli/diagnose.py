@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ from covlearn.cli.say import add_allow, one_line, say
 
 if TYPE_CHECKING:
     from covlearn.diagnose import Diagnosis
+    from covlearn.fitted import Fitted
 
 NAMES = {"ce": "CE", "forward": "Forward", "cores": "CORES²", "cal": "CAL"}
+RECOMMENDED_CAL = "covlearn.methods.crossfit:CrossFittedCAL"  # what fit makes of cal
 WIDEST = 10  # classes of a table that is printed
 EXAMPLE = """\
 example:
@@ -21,8 +24,10 @@ example:
 
 Tests whether the flips within a class depend on the features, beyond what errors of the sieve would
 bring about: the refined labels are made noisy again by T̂, and the same sieve is run on them. The
-source that the run was fitted to is read again. diagnosis.json in the run folder has the test, the
-covariances, and of CE, Forward, CORES² and CAL which one the evidence speaks for, and why.
+source that the run was fitted to must be where it was, and unchanged; a table that is gone is read
+from the run itself. Features of images are taken from .covlearn-cache beside the run if they are
+there. diagnosis.json in the run folder has the test, the covariances, and of CE, Forward, CORES²
+and CAL which one the evidence speaks for, and why.
 """
 
 
@@ -70,11 +75,34 @@ def diagnose(args: argparse.Namespace) -> int:
             reading=lambda done, total, what: show(what, done, total),
         )
         records.write_json(args.run / DIAGNOSIS, found.json())
-    say(json.dumps(found.json()) if args.json else summary(found, args.run / DIAGNOSIS))
+    said = [*summary(found), f"All numbers: {args.run / DIAGNOSIS}", *next_lines(found, fitted)]
+    say(json.dumps(found.json()) if args.json else "\n".join(said))
     return 0
 
 
-def summary(found: "Diagnosis", path: Path) -> str:
+def next_lines(found: "Diagnosis", fitted: "Fitted") -> list[str]:
+    """The command that fits with the method that the evidence speaks for."""
+    from covlearn.saved import TRUSTED  # noqa: PLC0415
+
+    method = found.recommended
+    fitted_by = fitted.config["method"]["name"]
+    if method == ("cal" if fitted_by == RECOMMENDED_CAL else fitted_by):
+        return [f"{fitted.folder} was fitted with {NAMES[method]}: there is nothing to do."]
+    source, folder = fitted.config["source"], fitted.folder
+    words = ["covlearn", "fit", str(source.get("path") or "SOURCE")]
+    for option in ("label", "id", "image"):
+        if source.get(option) is not None:
+            words += [f"--{option}", str(source[option])]
+    for option, usual in (("features", "auto"), ("on_bad", "refuse")):
+        if source.get(option) not in (None, usual):
+            words += [f"--{option.replace('_', '-')}", str(source[option])]
+    if (folder / TRUSTED).exists():
+        words += ["--trusted", str(folder / TRUSTED)]
+    words += ["--method", method, "--out", str(folder.with_name(f"{folder.name}-{method}"))]
+    return ["Next:", f"  {one_line(shlex.join(words))}"]
+
+
+def summary(found: "Diagnosis") -> list[str]:
     """The diagnosis for a reader."""
     test = found.test
     if test.p_value is None or test.statistic is None:
@@ -101,7 +129,7 @@ def summary(found: "Diagnosis", path: Path) -> str:
         ),
     ]
     lines += [f"Note: {one_line(sentence)}." for sentence in found.cautions]
-    return "\n".join([*lines, f"All numbers: {path}"])
+    return lines
 
 
 def table(found: "Diagnosis") -> list[str]:

@@ -83,13 +83,14 @@ def add_columns(parser: argparse.ArgumentParser) -> None:
 
 def fit(args: argparse.Namespace) -> int:
     """Reads, trains, judges, records and sums up."""
-    from covlearn import distributed  # noqa: PLC0415
+    from covlearn import distributed, records  # noqa: PLC0415
     from covlearn.fitted import check_place, fit_examples  # noqa: PLC0415
     from covlearn.inputs.trusted import read_trusted, with_trusted  # noqa: PLC0415
     from covlearn.job import make_method  # noqa: PLC0415
     from covlearn.report import write_report  # noqa: PLC0415
 
     check_place(args.out)
+    finished = (args.out / records.RESULT).exists()
     make_method(args.method)  # reading may take hours, and a wrong name is wrong now
     decided = None if args.trusted is None else read_trusted(args.trusted)
     asked = {
@@ -123,7 +124,9 @@ def fit(args: argparse.Namespace) -> int:
                     resume=args.resume or restarted(device),
                     progress=progress,
                 )
-            said = json.dumps(plain(result)) if args.json else summary(result, args.out)
+            lines = [f"{args.out} was finished already: nothing was trained."] if finished else []
+            lines += summary(result, args.out, trusted_lines(examples, args.trusted))
+            said = json.dumps(plain(result)) if args.json else "\n".join(lines)
     if first_process():
         if not args.dry_run:
             with step_bars() as show:
@@ -174,6 +177,7 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
     shape = "×".join(map(str, examples.x.shape[1:]))
     lines = [
         f"{len(examples):,} examples, {len(examples.classes):,} classes, {shape} {kind}",
+        *trusted_lines(examples, args.trusted),
         *skipped_lines([{"id": item.id, "reason": item.reason} for item in examples.skipped]),
         f"method {args.method} ({args.preset}), network {setup.choice.net} on "
         f"{setup.machine.device}",
@@ -193,11 +197,26 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
-def summary(result: "FitResult", folder: Path) -> str:
+def trusted_lines(examples: "Examples", path: Path) -> list[str]:
+    """How many decisions of a person were used, if there are any."""
+    from covlearn.inputs.examples import counted  # noqa: PLC0415
+
+    if examples.trusted is None or examples.given is None:
+        return []
+    before = examples.trusted.before
+    changed = sum(
+        before.get(key, label) != label
+        for key, label in zip(examples.ids, examples.given, strict=True)
+    )
+    used, other = counted(len(before), "decision"), counted(changed, "label")
+    return [f"Used {used} of {path}; {other} of the source differed."]
+
+
+def summary(result: "FitResult", folder: Path, more: list[str]) -> list[str]:
     """The outcome for a reader who does not train networks."""
     from covlearn.report.words import of_fit  # noqa: PLC0415
 
-    lines = of_fit(result)
+    lines = [*of_fit(result), *more]
     lines += skipped_lines(result.skipped)
     lines += [f"Note: {one_line(note)}" for note in result.notes]
     lines += [
@@ -208,7 +227,7 @@ def summary(result: "FitResult", folder: Path) -> str:
         f"  covlearn clean {folder} --out DIR --as csv     the data with its labels repaired",
         f"  covlearn predict {folder} SOURCE --out FILE    classes of new examples",
     ]
-    return "\n".join(lines)
+    return lines
 
 
 def skipped_lines(skipped: list[dict[str, str]]) -> list[str]:

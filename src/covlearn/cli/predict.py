@@ -13,7 +13,8 @@ example:
   covlearn predict runs/churn customers-today.csv --id customer_no --out preds.csv --probabilities
 
 The source is of the kind that the run was fitted to; labels are not needed. The file has the
-columns id, predicted and confidence, the probability of the predicted class.
+columns id, predicted and confidence, the probability of the predicted class. A file that is there
+is replaced.
 """
 
 
@@ -42,6 +43,7 @@ def predict(args: argparse.Namespace) -> int:
     """Reads by the run's recipe, predicts, writes."""
     from covlearn import cells  # noqa: PLC0415
     from covlearn.fitted import load  # noqa: PLC0415
+    from covlearn.inputs.examples import counted  # noqa: PLC0415
     from covlearn.job import resolve_device  # noqa: PLC0415
 
     device = resolve_device(args.device)
@@ -54,7 +56,8 @@ def predict(args: argparse.Namespace) -> int:
         say(
             "\n".join(
                 [
-                    f"{len(examples):,} examples, {len(fitted.classes):,} classes, on {device}",
+                    f"{counted(len(examples), 'example')}, {len(fitted.classes):,} classes, on "
+                    f"{device}",
                     *left_out,
                     *(f"note: {note}" for note in examples.notes),
                     f"nothing was written; without --dry-run it would be in {args.out}",
@@ -73,6 +76,8 @@ def predict(args: argparse.Namespace) -> int:
     if args.probabilities:
         names += [f"p({name})" for name in fitted.classes]
         columns += [[f"{value:.6g}" for value in column] for column in probs.T]
+    replaced = " (the file that was there is replaced)" if args.out.exists() else ""
     cells.write_cells(args.out, names, zip(*columns, strict=True))
-    say("\n".join([f"{len(examples):,} predictions: {args.out}", *left_out]))
+    count = counted(len(examples), "prediction")
+    say("\n".join([f"{count}: {args.out}{replaced}", *left_out]))
     return 0

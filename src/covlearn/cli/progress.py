@@ -4,20 +4,38 @@ import contextlib
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from covlearn.cli.say import one_line
+from covlearn.cli.say import one_line, say
 
 if TYPE_CHECKING:
     from covlearn.data.archives import Progress as Steps
     from covlearn.evaluation import Progress as Follow
 
 
+SECONDS_BETWEEN = 30  # lines for whoever has no terminal: in a log, bars would be noise
+
+
+class Lines:
+    """A plain line on standard error now and then; none if all is done sooner."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self.shown = shown
+        self.last = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Prints the line if the last one is long ago."""
+        if self.shown and time.monotonic() - self.last >= SECONDS_BETWEEN:
+            self.last = time.monotonic()
+            say(f"covlearn: {one_line(text)}", file=sys.stderr)
+
+
 @contextlib.contextmanager
 def progress_bars(above: Callable[[], Any] | None = None) -> Iterator["Follow"]:
-    """One bar a stage with loss, accuracy and time left; none outside of a terminal.
+    """One bar a stage with loss, accuracy and time left; outside of a terminal a line now and then.
 
     ``above`` gives something to show above the bars, anew each time they are drawn.
 
@@ -41,6 +59,7 @@ def progress_bars(above: Callable[[], Any] | None = None) -> Iterator["Follow"]:
         TimeRemainingColumn(),
     )
     tasks: dict[str, Any] = {}
+    line = Lines(shown=not console.is_terminal)
 
     class Bars(Progress):
         def get_renderables(self) -> Iterator[Any]:
@@ -64,6 +83,7 @@ def progress_bars(above: Callable[[], Any] | None = None) -> Iterator["Follow"]:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=epochs, **shown)
             bars.update(tasks[stage], completed=len(history), **shown)
+            line(f"{stage}: epoch {len(history):,} of {epochs:,}, loss {last['loss']:.4f}, {says}")
             if stop.is_set():
                 raise KeyboardInterrupt
 
@@ -97,7 +117,7 @@ def asked_to_stop() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def step_bars() -> Iterator["Steps"]:
-    """One bar for each thing that is done, such as a download; none outside of a terminal."""
+    """One bar for each thing that is done, such as a download; else a line now and then."""
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
@@ -115,6 +135,7 @@ def step_bars() -> Iterator["Steps"]:
         TimeRemainingColumn(),
     )
     tasks: dict[str, Any] = {}
+    line = Lines(shown=not console.is_terminal)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
 
         def show(what: str, done: int, total: int) -> None:
@@ -123,6 +144,7 @@ def step_bars() -> Iterator["Steps"]:
                     bars.stop_task(task)
                 tasks[what] = bars.add_task(one_line(what))
             bars.update(tasks[what], completed=done, total=total or None)
+            line(f"{what}: {done:,} of {total:,}" if total else what)
 
         yield show
         for task in bars.tasks:

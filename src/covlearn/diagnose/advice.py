@@ -56,15 +56,17 @@ def advise(
         chosen = "cal" if depends else "forward"
     unneeded = f"nothing to correct: {evidence.sentence}"
     reasons = {
-        "ce": evidence.sentence if weak is None else f"cannot be judged: {weak}",
+        "ce": f"learns wrong labels as if they were right: {evidence.sentence}",
         "forward": f"one T̂ for all examples {'leaves this out' if depends else 'suffices'}: {test}",
         "cores": f"neither T̂ nor D̂ is asked for: {weak}" if weak else f"not needed: {sound}",
         "cal": f"flips {'depend' if depends else 'need not depend'} on features: {test}",
     }
     if clean:
         reasons |= dict.fromkeys(("forward", "cores", "cal"), unneeded)
+        reasons["ce"] = f"suffices: {evidence.sentence}"
     elif weak is not None:
         reasons |= dict.fromkeys(("forward", "cal"), f"built on T̂, and {weak}")
+        reasons["ce"] = f"cannot be judged: {weak}"
     return [Advice(name, name == chosen, sentence) for name, sentence in reasons.items()]
 
 

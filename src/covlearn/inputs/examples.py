@@ -112,6 +112,15 @@ class Reading:
             self.progress(done, total, what)
 
 
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A number with what it counts.
+
+    >>> counted(1, "file"), counted(2000, "file"), counted(1, "label has", "labels have")
+    ('1 file', '2,000 files', '1 label has')
+    """
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
 def some(names: Sequence[Any], *, listed: int = LISTED) -> str:
     """The first few of many, for a message."""
     text = ", ".join(str(name).replace("\n", "\\n") for name in names[:listed])

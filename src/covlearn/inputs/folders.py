@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from covlearn.inputs.examples import Reading, Skipped, some
+from covlearn.inputs.examples import Reading, Skipped, counted, some
 from covlearn.inputs.images import is_image_name, is_other_image_name
 
 LEFT_BEHIND = frozenset(("__macosx", "thumbs.db", "desktop.ini", "$recycle.bin", "@eadir"))
@@ -48,7 +48,12 @@ def list_folder(folder: Path, reading: Reading, *, classes: list[str] | None = N
         reading.show(len(names), 0, "looking for images")
     if others:
         reading.note(
-            f"{len(others):,} files that are no images by their name were left out: {some(others)}"
+            counted(
+                len(others),
+                "file that is no image by its name was left out",
+                "files that are no images by their name were left out",
+            )
+            + f": {some(others)}"
         )
     names.sort()
     loose = [name for name in names if "/" not in name]

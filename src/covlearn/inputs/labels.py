@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covlearn.inputs.examples import Reading, Skipped, some
+from covlearn.inputs.examples import Reading, Skipped, counted, some
 
 WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0*")
 FEWEST = 2  # examples of a class
@@ -29,20 +29,21 @@ MANY_CLASSES = 50  # above this, classes of one example each are taken for measu
 
 def label_texts(values: Sequence[Any], reading: Reading) -> list[str]:
     """Each label as text, "" where there is none."""
-    texts, kinds, stripped = [], set(), []
+    texts, kinds, put_right = [], set(), []
     for value in values:
         text, kind = _text(value)
         clean = unicodedata.normalize("NFC", text.strip())
         if clean != text and clean:
-            stripped.append(text)
+            put_right.append(clean)
         if clean:
             kinds.add(kind)
         texts.append(clean)
-    if stripped:
-        shown = some([repr(text) for text in dict.fromkeys(stripped)])
+    if put_right:
+        # What they were is not known of every source: of a CSV file spaces before a cell are gone.
+        shown = some([repr(text) for text in dict.fromkeys(put_right)])
         reading.note(
-            f"{len(stripped):,} labels had spaces around them or accents in another form, which "
-            f"was put right: {shown}"
+            f"{counted(len(put_right), 'label')} had spaces around or accents in another form, "
+            f"which was put right, to {shown}"
         )
     if len(kinds) > 1:
         reading.note(

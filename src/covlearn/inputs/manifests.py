@@ -8,6 +8,7 @@ current folder, and ids are the paths below the folder that all images have in c
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -46,9 +47,12 @@ def image_paths(column: Any, folder: Path | None) -> tuple[list[Path], list[str]
 
 
 def repeated_ids(
-    ids: list[str], rows: list[str], labels: list[str] | None
+    ids: list[str], place: Callable[[int], str], labels: list[str] | None
 ) -> list[tuple[int, Skipped]]:
-    """The rows whose id came before, and whether their label is another."""
+    """The rows whose id came before, and whether their label is another.
+
+    ``place`` says where a row is, by its position among the ids.
+    """
     first: dict[str, int] = {}
     found = []
     for position, key in enumerate(ids):
@@ -56,10 +60,10 @@ def repeated_ids(
             first[key] = position
             continue
         earlier = first[key]
-        reason = f"its id is that of row {rows[earlier]} too, and ids must be different"
+        reason = f"its id is that of {place(earlier)} too, and ids must be different"
         if labels is not None and labels[position] != labels[earlier]:
             reason += f"; the labels differ, {labels[earlier]!r} and {labels[position]!r}"
-        found.append((position, Skipped(f"{key} (row {rows[position]})", reason)))
+        found.append((position, Skipped(f"{key} ({place(position)})", reason)))
     return found
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covlearn.inputs import cache as files
-from covlearn.inputs.examples import FORMAT, Reading, Skipped, some
+from covlearn.inputs.examples import FORMAT, Reading, Skipped
 from covlearn.inputs.extractors import Extractor, default_extractor, make_extractor
 from covlearn.inputs.images import CHANNELS, BadImage, ImageLike, check_image, load_image
 from covlearn.nets.choice import worth_training
@@ -103,20 +103,25 @@ def read_pictures(
 
 def look_at_pictures(
     pictures: Pictures, reading: Reading, *, features: str, recipe: dict[str, Any] | None
-) -> tuple[tuple[int, ...], torch.dtype]:
-    """Shape and type of the rows that images would become; a sample's headers are looked at."""
+) -> tuple[tuple[int, ...], torch.dtype, list[int]]:
+    """Shape and type of the rows that images would become, and the positions of those left.
+
+    A sample's headers are looked at. What is bad there is bad when all is read, so that it is
+    refused or left out in the same words.
+    """
     extractor, size = _how(pictures, reading, features, recipe)
-    sample, bad = _sample(len(pictures.ids)), []
-    for position in sample:
+    bad: dict[int, Skipped] = {}
+    for position in _sample(len(pictures.ids)):
         try:
             check_image(pictures.load(position))
         except BadImage as error:
-            bad.append(f"{pictures.ids[position]} ({error})")
-    if bad:
-        reading.note(
-            f"{len(bad):,} of {len(sample):,} images looked at cannot be read: {some(bad)}"
-        )
-    return _shape(extractor, size), torch.uint8 if extractor is None else torch.float32
+            bad[position] = Skipped(pictures.ids[position], str(error))
+    reading.bad(list(bad.values()))
+    kept = [position for position in range(len(pictures.ids)) if position not in bad]
+    if not kept:
+        raise ValueError(f"not one of the {len(bad):,} images of {reading.where} can be read")
+    dtype = torch.uint8 if extractor is None else torch.float32
+    return _shape(extractor, size), dtype, kept
 
 
 def _shape(extractor: Extractor | None, size: int) -> tuple[int, ...]:

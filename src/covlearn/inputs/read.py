@@ -125,7 +125,7 @@ def _good_rows(
     others = [row for row in range(len(rows.ids)) if row not in bad]
     again = repeated_ids(
         [rows.ids[row] for row in others],
-        [str(row) for row in others],
+        lambda position: rows.place(others[position]),
         None if texts is None else [texts[row] for row in others],
     )
     bad |= {others[position]: skipped for position, skipped in again}

@@ -27,6 +27,13 @@ KINDS = (
 )
 
 
+KIND_NAMES = {
+    "table": ("a table", "a .csv or .parquet file with the same columns"),
+    "features": ("features", "an .npz or .npy file"),
+    "images": ("images", "a folder or a table of images"),
+}
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What ``read_examples`` was told."""
@@ -54,8 +61,10 @@ class Wanted:
     def check_kind(self, kind: str, where: str) -> None:
         """A recipe is for one kind of inputs."""
         if self.recipe is not None and self.recipe["kind"] != kind:
+            (found, _), (known, files) = KIND_NAMES[kind], KIND_NAMES[self.recipe["kind"]]
             raise ValueError(
-                f"{where} must hold {self.recipe['kind']}, as training did, but it holds {kind}"
+                f"{where} holds {found}, but the model was fitted to {known}; name {files}, or a "
+                f"model that was fitted to {found}"
             )
 
 
@@ -68,9 +77,10 @@ class Inputs:
     recipe: dict[str, Any]
 
     @classmethod
-    def of_shape(cls, shape: Sequence[int], dtype: torch.dtype, count: int) -> Self:
+    def of_shape(cls, shape: Sequence[int], dtype: torch.dtype, kept: Sequence[int]) -> Self:
         """Zeros, which take no memory, for inputs that were only looked at."""
-        return cls(torch.zeros((), dtype=dtype).expand(count, *shape), np.arange(count), {})
+        x = torch.zeros((), dtype=dtype).expand(len(kept), *shape)
+        return cls(x, np.array(kept, dtype=np.int64), {})
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,8 @@ class Rows:
     table: Any = None
     meant: dict[str, Any] = field(default_factory=dict)
     """For the recipe: which columns were label, id and image."""
+    place: Callable[[int], str] = "row {}".format
+    """Where the owner of the source finds a row."""
 
 
 def from_path(path: Path, wanted: Wanted, reading: Reading) -> Rows:
@@ -114,7 +126,8 @@ def from_path(path: Path, wanted: Wanted, reading: Reading) -> Rows:
         reading.show(0, 0, f"reading {path.name}")
         head = LOOKED_AT if wanted.look else None
         table = table_files.read_table(path, verbatim=named, text=text, head=head)
-        return from_table(table, wanted, reading, folder=path.parent)
+        csv = suffix in table_files.TEXT_SUFFIXES
+        return from_table(table, wanted, reading, folder=path.parent, csv=path if csv else None)
     if suffix == ".npz":
         reading.show(0, 0, f"reading {path.name}")
         return from_mapping(arrays.read_npz(path, look=wanted.look), wanted, reading)
@@ -163,10 +176,10 @@ def from_pictures(
 
     def read(keep: NDArray[np.int64]) -> Inputs:
         if wanted.look:
-            shape, dtype = look_at_pictures(
+            shape, dtype, left = look_at_pictures(
                 make(keep), reading, features=wanted.features, recipe=wanted.recipe
             )
-            return Inputs.of_shape(shape, dtype, len(keep))
+            return Inputs.of_shape(shape, dtype, left)
         found = read_pictures(
             make(keep), reading, features=wanted.features, recipe=wanted.recipe, cache=wanted.cache
         )
@@ -182,11 +195,12 @@ def from_table(
     *,
     folder: Path | None = None,
     labels: Sequence[Any] | None = None,
+    csv: Path | None = None,
 ) -> Rows:
     """Rows of columns, or of image paths if a column holds such.
 
     ``folder`` is where paths start, None for a table in memory; ``labels`` are given where they are
-    no column.
+    no column; ``csv`` is the file whose lines the rows are.
     """
     table = table_files.checked_table(table, reading.where)
     known = wanted.recipe or {}
@@ -202,16 +216,16 @@ def from_table(
     if labels is None and columns.label is not None:
         labels = table[columns.label].tolist()
     meant = {"label": columns.label, "id": columns.id, "image": columns.image}
-    numbers = [str(row) for row in range(len(table))]
-    ids = numbers
+    ids = [str(row) for row in range(len(table))]
+    place: Callable[[int], str] = "row {}".format if csv is None else table_files.Lines(csv)
     bad: dict[int, str] = {}
     if columns.image is not None and known.get("kind") != "table":
         paths, ids, bad = image_paths(table[columns.image], folder)
     if columns.id is not None:
         ids = ["" if pd.isna(key) else _id_text(key) for key in table[columns.id]]
         bad = {row: "it has no id" for row, key in enumerate(ids) if not key} | bad
-    ids = [key or f"row {number}" for key, number in zip(ids, numbers, strict=True)]
-    more = {"bad": bad, "table": table, "meant": meant}
+    ids = [key or place(row) for row, key in enumerate(ids)]
+    more = {"bad": bad, "table": table, "meant": meant, "place": place}
     if columns.image is not None and known.get("kind") != "table":
         return from_images(ids, paths, labels, wanted, reading, **more)
     return _from_columns(table, ids, labels, columns.named(), wanted, reading, more)
@@ -236,7 +250,7 @@ def _from_columns(
         recipe = wanted.recipe or tables.make_recipe(part, names, reading, labels=given)
         x, good = tables.apply_recipe(part, recipe, [ids[row] for row in looked], reading)
         if wanted.look:
-            return Inputs.of_shape(x.shape[1:], torch.float32, len(keep))
+            return Inputs.of_shape(x.shape[1:], torch.float32, range(len(keep)))
         return Inputs(torch.from_numpy(x[good]), np.flatnonzero(good), dict(recipe))
 
     return Rows(ids, labels, read, **more)
@@ -308,7 +322,7 @@ def from_arrays(
     def read(keep: NDArray[np.int64]) -> Inputs:
         if wanted.look:
             shape = arrays.check_features(inputs, reading, wanted.recipe).shape[1:]
-            return Inputs.of_shape(shape, torch.float32, len(keep))
+            return Inputs.of_shape(shape, torch.float32, range(len(keep)))
         part = inputs if len(keep) == len(inputs) else inputs[keep]
         made, good, recipe = arrays.read_features(
             part, [names[row] for row in keep], reading, wanted.recipe

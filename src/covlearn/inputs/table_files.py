@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +163,7 @@ def _joined(names: Sequence[str], kept: Sequence[str], head: int, read: Callable
 def _read_csv(
     path: Path, verbatim: Sequence[str | None], text: Sequence[str], head: int | None
 ) -> Any:
-    with path.open("rb") as raw:
-        start = raw.read(65536)
-    encoding = next((name for mark, name in MARKS.items() if start.startswith(mark)), "utf-8")
-    if encoding != "utf-16" and b"\0" in start:
-        raise ValueError(f"{path} is no text; a CSV file in UTF-8 was expected")
+    encoding = _encoding(path)
     try:
         delimiter, names = _head(path, encoding)
         kept = _with_meaning(names, verbatim)
@@ -201,6 +198,47 @@ def _read_csv(
             f"{path} cannot be read as a CSV file: {reason}; every line must have as many cells as "
             "the first, and a cell with a delimiter in it must be in quotes"
         ) from error
+
+
+class Lines:
+    """Where each row of a CSV file begins, as an editor numbers its lines: ``line 2`` is the first.
+
+    The file is read once more, when it is asked for: only bad rows need be found.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """Of the line of names and of each row; pandas leaves out lines without a cell."""
+        encoding = _encoding(self.path)
+        delimiter, _ = _head(self.path, encoding)
+        numbers, end = [], 0
+        with (
+            self.path.open(encoding=encoding, newline="") as file,
+            contextlib.suppress(csv.Error),  # a cell that is too long for Python, not for pandas
+        ):
+            rows = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
+            for row in rows:
+                if len(row) > 1 or "".join(row).strip():
+                    numbers.append(end + 1)
+                end = rows.line_num
+        return numbers
+
+    def __call__(self, row: int) -> str:
+        """The line of a row, counted from zero."""
+        there = row + 1 < len(self.numbers)
+        return f"line {self.numbers[row + 1]:,}" if there else f"row {row}"
+
+
+def _encoding(path: Path) -> str:
+    with path.open("rb") as raw:
+        start = raw.read(65536)
+    encoding = next((name for mark, name in MARKS.items() if start.startswith(mark)), "utf-8")
+    if encoding != "utf-16" and b"\0" in start:
+        raise ValueError(f"{path} is no text; a CSV file in UTF-8 was expected")
+    return encoding
 
 
 def _head(path: Path, encoding: str) -> tuple[str, list[str]]:
