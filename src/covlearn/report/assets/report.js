@@ -49,7 +49,7 @@ function runPage() {
   }
   section("provenance", "Where it comes from",
     DATA.notes.map((note) => el("p", {}, note)),
-    DATA.skipped_count ? el("details", {}, el("summary", {}, `${whole(DATA.skipped_count)} examples of the source could not be used`),
+    DATA.skipped_count ? el("details", {}, el("summary", {}, `${whole(DATA.skipped_count)} ${DATA.skipped_count === 1 ? "example" : "examples"} of the source could not be used`),
       el("ul", {}, DATA.skipped.map((line) => el("li", {}, line)))) : null,
     DATA.provenance.map(([title, lines], n) => el("details", { open: n < 3 }, el("summary", {}, title), pairs(lines))));
 }
