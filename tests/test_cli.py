@@ -73,6 +73,19 @@ def test_a_run_killed_at_a_random_moment_ends_with_the_same_bits(
     assert_same_run(tmp_path, finished)
 
 
+def test_a_finished_run_says_that_nothing_was_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = f"{tmp_path} was finished already: nothing was trained.\n"
+    again = [*DIGITS, "--out", str(tmp_path)]
+    assert cli.main(again) == 0
+    first = capsys.readouterr().out
+    assert cli.main(again) == 0
+    assert capsys.readouterr().out == line + first
+    assert cli.main([*again, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "cal"
+
+
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(
     tmp_path: Path,
     finished: Path,

@@ -79,6 +79,7 @@ def add_parser(commands: Any) -> None:
 
 def train(args: argparse.Namespace) -> int:
     """Trains, evaluates and records one run."""
+    from covlearn import records  # noqa: PLC0415
     from covlearn.data.sources import load_data  # noqa: PLC0415
     from covlearn.job import Job, run_job, settled  # noqa: PLC0415
 
@@ -93,6 +94,7 @@ def train(args: argparse.Namespace) -> int:
         settings=tuple(args.set),
     )
     warn_of_what_comes_too_late(settled(job)[0])
+    finished = (args.out / records.RESULT).exists()
     with process_group(args.device) as device:
         with step_bars() as loading:
             source = load_data(job.data, loading)
@@ -106,6 +108,8 @@ def train(args: argparse.Namespace) -> int:
                 source=source,
             )
     if first_process():
+        if finished and not args.json:
+            say(f"{args.out} was finished already: nothing was trained.")
         say(json.dumps(plain(result)) if args.json else summary(result, args.out))
     return 0
 
