@@ -19,11 +19,10 @@ from typing import Any
 import torch
 
 from benchmarks.detection import load, noisy_labels
-from benchmarks.judges import off
 from benchmarks.measure import environment
 from covlearn.calibration import label_posterior, surest_transition
 from covlearn.fitting import fit_split, set_up
-from covlearn.metrics import average_precision, reliability
+from covlearn.metrics import average_precision, calibration_error, reliability
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "calibration.json"
 NOISES = ("symmetric:0.1", "symmetric:0.2", "symmetric:0.4", "ptd:0.2", "cal:0.4", "calibrated:0.3")
@@ -46,7 +45,7 @@ def one(name: str, noise: str, seed: int) -> dict[str, Any] | None:
         quality = log_p[rows, given].exp()
         extreme = (quality < 1e-3) | (quality > 1 - 1e-3)
         figures[str(spread)] = {
-            "quality off by, points": off(reliability(quality, given == clean)),
+            "quality off by, points": 100 * calibration_error(reliability(quality, given == clean)),
             "-ln P(right)": -float(log_p[rows, clean].clamp(min=math.log(1e-12)).mean()),
             "average precision": average_precision(-quality, given != clean),
             "share within a thousandth": float(extreme.double().mean()),

@@ -20,7 +20,7 @@ from benchmarks.measure import environment
 from covlearn.data.sources import load_data, with_noise
 from covlearn.job import Job, settled
 from covlearn.methods.base import view_of
-from covlearn.metrics import average_precision, reliability
+from covlearn.metrics import average_precision, calibration_error, reliability
 from covlearn.run import LocalRun
 from covlearn.sieve import refine_by_argmax
 
@@ -39,14 +39,10 @@ def judged(probs: Tensor, noisy: Tensor, clean: Tensor) -> dict[str, Any]:
         "share right": float((refined.label == clean).double().mean()),
         "f1": 2 * int((flagged & wrong).sum()) / int(flagged.sum() + wrong.sum()),
         "average precision": average_precision(refined.score, wrong),
-        "quality off by, points": off(reliability(quality, ~wrong)),
-        "confidence off by, points": off(reliability(confidence, label == clean)),
+        "quality off by, points": 100 * calibration_error(reliability(quality, ~wrong)),
+        "confidence off by, points": 100
+        * calibration_error(reliability(confidence, label == clean)),
     }
-
-
-def off(bins: list[tuple[int, float, float]]) -> float:
-    """The mean gap between what is said and what is so, in points."""
-    return 100 * sum(n * abs(said - so) for n, said, so in bins) / sum(n for n, _, _ in bins)
 
 
 def one(noise: str, seed: int) -> dict[str, dict[str, Any]]:

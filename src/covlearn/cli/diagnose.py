@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from covlearn.fitted import Fitted
 
 NAMES = {"ce": "CE", "forward": "Forward", "cores": "CORES²", "cal": "CAL"}
-RECOMMENDED_CAL = "covlearn.methods.crossfit:CrossFittedCAL"  # what fit makes of cal
 WIDEST = 10  # classes of a table that is printed
 EXAMPLE = """\
 example:
@@ -82,20 +81,15 @@ def diagnose(args: argparse.Namespace) -> int:
 
 def next_lines(found: "Diagnosis", fitted: "Fitted") -> list[str]:
     """The command that fits with the method that the evidence speaks for."""
+    from covlearn.report.again import fit_again  # noqa: PLC0415
+    from covlearn.report.words import CROSS_FITTED  # noqa: PLC0415
     from covlearn.saved import TRUSTED  # noqa: PLC0415
 
     method = found.recommended
     fitted_by = fitted.config["method"]["name"]
-    if method == ("cal" if fitted_by == RECOMMENDED_CAL else fitted_by):
+    if method == ("cal" if fitted_by == CROSS_FITTED else fitted_by):
         return [f"{fitted.folder} was fitted with {NAMES[method]}: there is nothing to do."]
-    source, folder = fitted.config["source"], fitted.folder
-    words = ["covlearn", "fit", str(source.get("path") or "SOURCE")]
-    for option in ("label", "id", "image"):
-        if source.get(option) is not None:
-            words += [f"--{option}", str(source[option])]
-    for option, usual in (("features", "auto"), ("on_bad", "refuse")):
-        if source.get(option) not in (None, usual):
-            words += [f"--{option.replace('_', '-')}", str(source[option])]
+    words, folder = fit_again(fitted), fitted.folder
     if (folder / TRUSTED).exists():
         words += ["--trusted", str(folder / TRUSTED)]
     words += ["--method", method, "--out", str(folder.with_name(f"{folder.name}-{method}"))]

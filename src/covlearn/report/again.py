@@ -32,17 +32,23 @@ def next_command(fitted: Fitted) -> tuple[str, str | None]:
     A run records what its settings came to. Those that the preset does not have are found by
     setting up the same fit without them, and what is printed is tried: it must come to the record.
     """
-    source, config = fitted.config["source"], fitted.config
     how = found_options(fitted)
+    parts = fit_again(fitted) + (bare_options(fitted.config) if how is None else how)
+    parts += ["--trusted", "decisions.csv", *option("out", f"{fitted.folder}-decided")]
+    known = how is not None and fitted.config["source"].get("path")
+    return shlex.join(parts), None if known else UNKNOWN
+
+
+def fit_again(fitted: Fitted) -> list[str]:
+    """``covlearn fit`` of the run's source, read as it was, with its preset and seed."""
+    source, config = fitted.config["source"], fitted.config
     asked = {name: source.get(name) for name in SOURCE if name != "path"}
     asked |= {"preset": config.get("preset"), "seed": str(config["seed"])}
     parts = ["covlearn", "fit", source.get("path") or "SOURCE"]
     for name, value in asked.items():
         if isinstance(value, str) and value and value != DEFAULTS.get(name):
             parts += option(name.replace("_", "-"), value)
-    parts += bare_options(config) if how is None else how
-    parts += ["--trusted", "decisions.csv", *option("out", f"{fitted.folder}-decided")]
-    return shlex.join(parts), UNKNOWN if how is None or not source.get("path") else None
+    return parts
 
 
 def option(name: str, value: str) -> list[str]:
