@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from covlearn.config import plain
+from covlearn.config import Tree, override, plain
+from covlearn.data import Augmentation
 from covlearn.job import Job, other_than, settled
 from covlearn.methods import presets
 
@@ -12,7 +13,7 @@ from covlearn.methods import presets
 def recorded(**changes: Any) -> dict[str, Any]:
     """The configuration that a run of a job leaves, as far as jobs are compared by it."""
     job = Job(**{"data": "cifar10", "method": "cal", "preset": "recommended", **changes})
-    method, _ = settled(job)
+    method, others = settled(job)
     protocol = presets.Protocol()
     if job.preset is not None:
         protocol = presets.protocol(job.preset, "cifar10")
@@ -21,8 +22,13 @@ def recorded(**changes: Any) -> dict[str, Any]:
         "method": {"name": job.method, **plain(method)},
         "net": {"name": job.net or protocol.net},
         "holdout": protocol.holdout if job.holdout is None else job.holdout,
-        "data": {"augmentation": {"mean": [0.5], **protocol.augmentation}},
+        "data": {"augmentation": moved(protocol.augmentation, others["augmentation"])},
     }
+
+
+def moved(by_preset: Tree, settings: Tree) -> Any:
+    ours = override(Augmentation(mean=(0.5,), std=(0.2,)), by_preset)
+    return plain(override(ours, settings))
 
 
 def asked(**changes: Any) -> dict[str, Any]:
@@ -45,6 +51,9 @@ def test_settings_that_come_to_the_same_are_the_same_job() -> None:
     epochs = settled(Job("cifar10", "cal", preset="recommended"))[0].plan.epochs  # type: ignore[attr-defined]
     assert other_than(recorded(), asked(settings=(f"plan.epochs={epochs}",))) == []
     assert other_than(recorded(settings=(f"plan.epochs={epochs}",)), asked()) == []
+    by_preset = {"settings": ("augmentation.crop=4", "augmentation.rotate=0")}
+    assert other_than(recorded(), asked(**by_preset)) == []
+    assert other_than(recorded(**by_preset), asked()) == []
 
 
 def test_a_field_that_came_later_has_its_default_in_older_runs() -> None:
@@ -110,6 +119,8 @@ def test_a_job_that_cannot_be_made_is_said_in_words() -> None:
     job = asked(method="ce") | {"settings": ["sieve_beta.value=1"]}
     (found,) = other_than(recorded(method="ce"), job)
     assert found.startswith("sieve_beta.value cannot be set: CE has no such field")
+    (found,) = other_than(recorded(), asked() | {"settings": ["augmentation.tilt=1"]})
+    assert found.startswith("augmentation.tilt cannot be set")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +134,8 @@ def test_a_job_that_cannot_be_made_is_said_in_words() -> None:
         {"holdout": 0.1},
         {"settings": ("net.width=8",)},
         {"settings": ("augmentation.crop=2",)},
+        {"settings": ("augmentation.rotate=15",)},
+        {"settings": ("augmentation.mean=0.1",)},
         {"settings": ("machine.compile=true",)},
         {"settings": ("plan.epochs=7",)},
     ],

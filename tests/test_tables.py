@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,22 @@ import pytest
 from benchmarks.results import BEYOND
 from benchmarks.results import TABLES as PAPER
 from covlearn.bench.execute import check_jobs
-from covlearn.bench.summary import as_markdown, as_rows, collect, environments_of, paired
+from covlearn.bench.summary import (
+    as_markdown,
+    as_rows,
+    collect,
+    environments_of,
+    paired,
+    refined_figures,
+)
 from covlearn.bench.table import Cell, Table, cells_of, job_of, merged, read_table
 from covlearn.config import typed
 from covlearn.job import Job, settled
+from covlearn.records import read_result
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 TABLES = sorted(BENCHMARKS.glob("table*.toml"))
+RESULTS = BENCHMARKS.parent / "results"
 
 
 def read(name: str) -> Table:
@@ -137,3 +147,17 @@ def test_the_committed_tables_are_those_of_the_committed_records(path: Path, res
     assert rows == json.loads(json.dumps(as_rows(entries)))
     page = (results / "README.md").read_text(encoding="utf-8")
     assert all(line in page for line in text.splitlines() if line.startswith("|"))
+
+
+def test_what_the_sieve_said_stands_beside_the_best_of_its_epochs(tmp_path: Path) -> None:
+    source = RESULTS / "beyond" / "beyond" / "cifar10" / "0.4" / "recommended" / "0"
+    place = tmp_path / source.name
+    shutil.copytree(source, place)
+    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    sieve = [line for line in lines if line["stage"] == "sieve"]
+    sieve[3]["averaged_right"], sieve[-1]["averaged_right"] = 0.99, 0.5
+    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = read_result(place)
+    assert result is not None
+    figures = refined_figures([(result, place)])
+    assert (figures["sieve right"], figures["best of its epochs"]) == (0.5, 0.99)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from covlearn.config import Tree, nearest, override, parse_settings, plain, typed
-from covlearn.data import Split
+from covlearn.data import Augmentation, Split
 from covlearn.data.sources import Source, load_data, with_noise
 from covlearn.engine import Machine
 from covlearn.evaluation import Progress
@@ -122,7 +122,10 @@ def other_than(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
         (_, theirs), (own, ours) = (
             _own_and_others(each.get("settings") or ()) for each in (recorded, job)
         )
-        now = override(_before_settings(typed(Job, dict(job))), own)
+        asked = typed(Job, dict(job))
+        now = override(_before_settings(asked), own)
+        moved = [each.pop("augmentation", {}) for each in (theirs, ours)]
+        protocols = _another_protocol(config, asked, *moved)
     except ValueError as error:
         return [str(error)]
     there, here = {**recorded, "settings": theirs}, {**job, "settings": ours}
@@ -130,7 +133,7 @@ def other_than(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
     return [
         *differences(there, here, path="job"),
         *differences(then, {"name": job["method"], **plain(now)}, path="method"),
-        *_another_protocol(config, typed(Job, dict(job)), ours),
+        *protocols,
     ]
 
 
@@ -140,15 +143,18 @@ def _own_and_others(settings: Iterable[str]) -> tuple[Tree, dict[str, Tree]]:
     return tree, {name: tree.pop(name) for name in BESIDE if name in tree}
 
 
-def _another_protocol(config: Mapping[str, Any], job: Job, others: Mapping[str, Tree]) -> list[str]:
-    """Where a preset's network, share held out and movement of images were others."""
+def _another_protocol(
+    config: Mapping[str, Any], job: Job, moved_there: Tree, moved_here: Tree
+) -> list[str]:
+    """Where the network, the share held out and the movement of images were others."""
     protocol = presets.Protocol()
     if job.preset is not None:
         protocol = presets.protocol(job.preset, presets.data_kind(job.data))
-    # What is set otherwise has been compared as it was set.
-    set_otherwise = others.get("augmentation", {})
-    moved = {name: v for name, v in protocol.augmentation.items() if name not in set_otherwise}
+    asked = protocol.augmentation | moved_here
+    # What nobody asked for is the data's: the mean and deviation of its colours.
+    names = {*asked, *moved_there}
     then = (config.get("data") or {}).get("augmentation") or {}
+    now = plain(override(Augmentation(mean=(), std=()), asked, inside="augmentation."))
     return [
         *differences((config.get("net") or {}).get("name"), job.net or protocol.net, path="net"),
         *differences(
@@ -156,7 +162,11 @@ def _another_protocol(config: Mapping[str, Any], job: Job, others: Mapping[str, 
             protocol.holdout if job.holdout is None else job.holdout,
             path="holdout",
         ),
-        *differences({name: then.get(name) for name in moved}, moved, path="augmentation"),
+        *differences(
+            {name: then.get(name) for name in names},
+            {name: now.get(name) for name in names},
+            path="augmentation",
+        ),
     ]
 
 

@@ -13,6 +13,7 @@ from covlearn.job import other_than
 from covlearn.plain_files import read_json
 
 NOTHING = "—"
+SIEVE = "sieve"  # the stage that D̂ is made of
 
 
 @dataclass(frozen=True)
@@ -161,14 +162,14 @@ def entry(
         if (found := spread(values)) is not None:
             figures[rule] = found
     paper = table.expected.get(row.name, {}).get(column.name)
-    refined = refined_figures([result for result, _ in results.values()])
+    refined = refined_figures(results.values())
     return Entry(row, column, figures, compared, paper, tuple(results), refined, tuple(left_out))
 
 
-def refined_figures(results: Iterable[records.Result]) -> dict[str, float]:
+def refined_figures(results: Iterable[tuple[records.Result, Path]]) -> dict[str, float]:
     """Means of what is known of the refined labels, over the results that have them."""
     found: dict[str, list[float]] = {}
-    for result in results:
+    for result, folder in results:
         labels = result.labels or {}
         quality = labels.get("quality") or {}
         figures = {
@@ -178,6 +179,13 @@ def refined_figures(results: Iterable[records.Result]) -> dict[str, float]:
             "average precision": labels.get("average_precision"),
             "error of T̂": quality.get("transition_error"),
         }
+        averaged = [
+            line["averaged_right"]
+            for line in (records.read_metrics(folder) if quality else [])
+            if line["stage"] == SIEVE and line.get("averaged_right") is not None
+        ]
+        if averaged:
+            figures |= {"sieve right": averaged[-1], "best of its epochs": max(averaged)}
         for name, value in figures.items():
             if quality and value is not None:
                 found.setdefault(name, []).append(value)
@@ -324,7 +332,9 @@ def _refined_lines(entries: Iterable[Entry]) -> list[str]:
     lines += [
         "Means over n trials: the share of D̂ that is right, of labels that D̂ leaves as they are, "
         "how well the wrong ones are found by D̂ (F1) and by the score (average precision), and the "
-        "mean error of an entry of T̂.",
+        "mean error of an entry of T̂. Of a sieve with averaged predictions, the share of these that "
+        "is right when they are read, after its last epoch, and after the epoch that is best in "
+        "hindsight.",
         "",
     ]
     lines += [f"| method | column | n | {' | '.join(names)} |", "|" + "---|" * (3 + len(names))]
