@@ -57,6 +57,12 @@ def _by_part(x: Any, y: Any) -> noise.NoisyLabels:
     return noise.part_dependent(y, parts, transitions=[np.eye(4), MATRIX], seed=SEED)
 
 
+def _confused(x: Any, y: Any) -> noise.NoisyLabels:
+    likely = np.exp(-0.25 * ((x[:, None] - CENTRES) ** 2).sum(axis=2))
+    probs = likely / likely.sum(axis=1, keepdims=True)
+    return noise.confused(y, probs=probs, rate=RATE, seed=SEED)
+
+
 def _binary(x: Any, y: Any) -> noise.NoisyLabels:
     rates = 0.5 / (1 + np.exp(-2 * (x[:, 1] + 2)))
     return noise.instance_dependent_binary(y, e_plus=rates, e_minus=rates, seed=SEED)
@@ -67,6 +73,7 @@ BY_NAME: dict[str, Callable[..., noise.NoisyLabels]] = {
     "pair": _by_rate(noise.pair),
     **{variant: _by_instance(variant) for variant in noise.VARIANTS},
     "class_dependent": lambda _, y: noise.class_dependent(y, transition=MATRIX, seed=SEED),
+    "confused": _confused,
     "part_dependent": _by_part,
     "instance_dependent_binary": _binary,
 }

@@ -32,6 +32,11 @@ def generate(name: str, *, seed: int = 3) -> noise.NoisyLabels:
         return noise.class_dependent(y % 3, transition=HALF_SWAP, seed=seed)
     if name == "part_dependent":
         return noise.part_dependent(y % 3, y % 2, transitions=[HALF_SWAP, np.eye(3)], seed=seed)
+    if name == "confused":
+        probs = np.exp(x[:, :4])
+        return noise.confused(
+            y, probs=probs / probs.sum(axis=1, keepdims=True), rate=0.4, seed=seed
+        )
     assert name == "instance_dependent_binary"
     rate = np.abs(np.tanh(x[:, 0]))
     return noise.instance_dependent_binary(y % 2, e_plus=rate, e_minus=0.3, seed=seed)
@@ -42,6 +47,7 @@ GENERATORS = (
     "symmetric",
     "pair",
     "class_dependent",
+    "confused",
     "part_dependent",
     "instance_dependent_binary",
 )

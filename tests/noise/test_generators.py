@@ -209,6 +209,36 @@ def test_part_dependent_is_class_dependent_within_each_part() -> None:
         assert f"part {p}: 45000 examples, actual rate {rate:.4f}" in result.card.notes
 
 
+@pytest.mark.parametrize("rate", [0.05, 0.4, 0.9])
+def test_confused_errs_where_the_classifier_does(rate: float) -> None:
+    """By its definition: one factor on the odds of the right class, the others as they were."""
+    rng = np.random.default_rng(0)
+    y, probs = rng.integers(0, 5, size=20_000), rng.dirichlet(np.full(5, 0.5), size=20_000)
+    result = noise.confused(y, probs=probs, rate=rate, seed=1)
+    at = np.arange(len(y))
+    right = probs[at, y].clip(1e-9)
+    factor = (1 - result.flip_rate) / result.flip_rate * (1 - right) / right
+    surely = (right > 1e-3) & (right < 1 - 1e-3)
+    np.testing.assert_allclose(factor[surely], np.median(factor), rtol=1e-3)
+    assert result.flip_rate.mean() == pytest.approx(rate, abs=1e-6)
+    assert result.card.actual_rate == pytest.approx(rate, abs=0.015)
+    wrong = result.label != y
+    others = probs.copy()
+    others[at, y] = 0
+    others /= others.sum(axis=1, keepdims=True)
+    share = np.bincount(result.label[wrong], minlength=5) / wrong.sum()
+    np.testing.assert_allclose(share, others[wrong].mean(axis=0), atol=0.02)
+
+
+def test_confused_by_a_classifier_that_is_sure() -> None:
+    y = np.arange(1000) % 2
+    certain = np.eye(2)[y]
+    assert noise.confused(y, probs=certain, rate=0.3, seed=0).card.actual_rate == pytest.approx(
+        0.3, abs=0.05
+    )
+    np.testing.assert_array_equal(noise.confused(y, probs=certain, rate=0.0, seed=0).label, y)
+
+
 def test_truncation_moves_the_rate_and_the_card_shows_it() -> None:
     x, y = toy(20_000, 100)
     settings: dict[str, Any] = {"num_classes": 100, "seed": 0}

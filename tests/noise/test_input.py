@@ -125,3 +125,19 @@ def test_rows_may_miss_one_by_rounding() -> None:
     rounded = np.array([[0.33333, 0.33333, 0.33333], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
     result = noise.class_dependent(np.zeros(9, int), transition=rounded, seed=0)
     np.testing.assert_allclose(result.flip_rate, 2 / 3)
+
+
+def test_confused_asks_for_probabilities() -> None:
+    probs = np.full((len(Y), 3), 1 / 3)
+    for wrong, said in (
+        (probs * 2, "sum 1"),
+        (probs - 0.5, "sum 1"),
+        (probs * np.nan, "sum 1"),
+        (probs[:, 0], "shape"),
+        (probs[:, :1], "shape"),
+        (probs[1:], "y must"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            noise.confused(Y, probs=wrong, rate=0.4, seed=0)
+    with pytest.raises(ValueError, match="40 % is written"):
+        noise.confused(Y, probs=probs, rate=40, seed=0)

@@ -4,6 +4,7 @@ from covlearn.noise.card import NoiseCard, NoisyLabels
 from covlearn.noise.instance import VARIANTS, instance_dependent
 from covlearn.noise.simple import (
     class_dependent,
+    confused,
     instance_dependent_binary,
     pair,
     part_dependent,
@@ -15,6 +16,7 @@ __all__ = [
     "NoiseCard",
     "NoisyLabels",
     "class_dependent",
+    "confused",
     "instance_dependent",
     "instance_dependent_binary",
     "pair",

@@ -43,7 +43,7 @@ def write_labels(path: Path, labels: NoisyLabels, clean: NDArray[np.int64]) -> N
         raise ValueError(f"labels go into a file that ends in .npz, got {str(path)!r}")
     buffer = io.BytesIO()
     card = json.dumps(labels.card.to_dict(), allow_nan=False)
-    np.savez(
+    np.savez_compressed(
         buffer,
         noisy=labels.label,
         clean=clean,

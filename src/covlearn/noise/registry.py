@@ -73,6 +73,9 @@ GENERATORS = {
         ),
         Generator("class_dependent", simple.VERSION, "by a transition matrix", by_rate=False),
         Generator(
+            "confused", simple.VERSION, "to what a classifier confuses it with", by_rate=False
+        ),
+        Generator(
             "part_dependent", simple.VERSION, "a transition matrix for each part", by_rate=False
         ),
         Generator(

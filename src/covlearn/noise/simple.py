@@ -1,4 +1,4 @@
-"""Noise with given probabilities: by class, by part of the data, or by example for two classes.
+"""Noise with given probabilities: by class, by part of the data, or by example.
 
 Every example draws on its own with NumPy's PCG64, so that the actual rate is near the requested
 one, not equal to it; the card shows both.
@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from covlearn.checks import Array, check_num_classes, check_rate, check_transition
 from covlearn.noise.card import NoisyLabels, with_card
@@ -20,6 +22,8 @@ from covlearn.noise.inputs import (
 )
 
 VERSION = 1
+SMALLEST = 1e-9  # probability of a class that a classifier calls impossible
+LARGEST = 60.0  # of |ln c|: further than any rate needs with these probabilities
 
 
 def symmetric(y: Array, *, rate: float, num_classes: int, seed: int) -> NoisyLabels:
@@ -126,6 +130,55 @@ def instance_dependent_binary(
         version=VERSION,
         seed=seed,
         requested_rate=None,
+    )
+
+
+def confused(y: Array, *, probs: Array, rate: float, seed: int) -> NoisyLabels:
+    """Labels of someone who confuses what a classifier confuses, and errs where it is unsure.
+
+    ``probs`` (N, K) are what a classifier says of examples that it was not trained on. The label is
+    drawn from them with the odds of the right class multiplied by one number, such that a share
+    ``rate`` of all labels is expected to be wrong:
+
+        P(noisy = j | x) ∝ p_j(x) · c^[j = y]
+
+    So wrong labels go to the classes that the example looks like, and hard examples have more.
+
+    >>> sure_and_unsure = np.array([[0.98, 0.01, 0.01], [0.5, 0.4, 0.1]]).repeat(500, axis=0)
+    >>> noisy = confused(np.zeros(1000, int), probs=sure_and_unsure, rate=0.2, seed=0)
+    >>> noisy.label[:500].mean().round(2), noisy.label[500:].mean().round(2)
+    (np.float64(0.03), np.float64(0.45))
+    """
+    rate, seed = check_rate(rate), check_seed(seed)
+    prob_NK = as_numpy(probs, name="probs").astype(np.float64)
+    if prob_NK.ndim != 2 or prob_NK.shape[1] < 2:
+        raise ValueError(f"probs must have shape (examples, classes), got {prob_NK.shape}")
+    clean = clean_labels(y, num_classes=prob_NK.shape[1], length=len(prob_NK))
+    if not (prob_NK >= 0).all() or not np.allclose(prob_NK.sum(axis=1), 1, atol=1e-3):
+        raise ValueError(
+            "probs must hold probabilities, each row with the sum 1; call softmax on logits first"
+        )
+    prob_NK = prob_NK.clip(SMALLEST)  # what is impossible could not be made a share of the labels
+    at = np.arange(len(clean))
+    wrong_N = prob_NK.sum(axis=1) - prob_NK[at, clean]
+    log_odds_N = np.log(wrong_N) - np.log(prob_NK[at, clean])
+
+    def excess(log_c: float) -> float:
+        return float(expit(log_odds_N - log_c).mean()) - rate
+
+    log_c = brentq(excess, -LARGEST, LARGEST) if rate else LARGEST
+    prob_NK[at, clean] *= np.exp(log_c)
+    prob_NK /= prob_NK.sum(axis=1, keepdims=True)
+    noisy = _draw(prob_NK, at, seed=seed)
+    return with_card(
+        clean,
+        noisy,
+        1 - prob_NK[at, clean],
+        num_classes=prob_NK.shape[1],
+        variant="confused",
+        version=VERSION,
+        seed=seed,
+        requested_rate=rate,
     )
 
 
