@@ -16,6 +16,7 @@ FLOORS = [
         "config",
         "shortage",
         "npz",
+        "pickles",
         "plain_files",
         "locks",
         "records",

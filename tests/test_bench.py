@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import json
 import multiprocessing
-import re
 import shutil
 import statistics
 from pathlib import Path
@@ -14,68 +13,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from covlearn import cli, engine, records
+from covlearn import engine, records
 from covlearn.bench import execute
 from covlearn.bench.execute import run_cells
 from covlearn.bench.summary import collect, write_summary
 from covlearn.bench.table import Cell, cells_of, read_table
+from tests.bench_table import command, small_table
 from tests.runs import assert_same_run
-
-TOML = """
-title = "A small table"
-preset = "paper"
-trials = 2
-pairs = [["gce", "ce"]]
-settings = ["plan.epochs=3", "plan.batch_size=8", "plan.lr_milestones=()", "net.hidden=[4]"]
-
-[[rows]]
-name = "ce"
-method = "ce"
-title = "CE"
-
-[[rows]]
-name = "ce at 2"
-method = "ce"
-same_runs_as = "ce"
-figure = "epoch:2"
-
-[[rows]]
-name = "gce"
-method = "gce"
-settings = ["plan.lr=0.01"]
-
-[[columns]]
-name = "data/0.2"
-data = "DATA"
-noise = "symmetric:0.2"
-rate = 0.2
-
-[[columns]]
-name = "data/0.4"
-data = "DATA"
-noise = "symmetric:0.4"
-rate = 0.4
-
-[expected.ce]
-"data/0.2" = [80.0, 1.5]
-"data/0.4" = [70.0]
-"""
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """A table of two rows and two columns on forty examples."""
-    x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
-    y = (x[:, 0] > 0).astype(int)
-    np.savez(tmp_path / "data.npz", x=x, y=y, x_test=x, y_test=y)
-    path = tmp_path / "small.toml"
-    path.write_text(TOML.replace("DATA", str(tmp_path / "data.npz")))
-    return path
-
-
-def command(table: Path, *arguments: str) -> int:
-    folder = str(table.parent / "runs")
-    return cli.main(["bench", str(table), "--folder", folder, "--device", "cpu", *arguments])
+    return small_table(tmp_path)
 
 
 def test_a_table_is_run_skipped_and_summarised(
@@ -396,80 +346,6 @@ def test_shared_stages_go_when_nobody_asks_for_them(small: Path, tmp_path: Path)
         for cell in cells
     ]
     assert losses[0] != losses[1], "a sieve of other inputs"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (
-            'method = "gce"',
-            'method = "gcee"',
-            "row gce: method must be one of .* did you mean 'gce'",
-        ),
-        ('title = "CE"', 'titel = "CE"', "Row has .*, got 'titel'; did you mean 'title'"),
-        ("trials = 2", "trial = 2", "Table has .*, got 'trial'; did you mean 'trials'"),
-        ("[expected.ce]", "[expected.cee]", "expected: there is no 'cee' in this table"),
-        ('"data/0.2" = [80.0', '"data/0.3" = [80.0', "expected.ce: there is no 'data/0.3'"),
-        ("[70.0]", "[70.0, 1.0, 2.0]", "must be a mean and perhaps a standard deviation, got 3"),
-        ('"epoch:2"', '"epoch:two"', "figure must be one of .* or epoch:N from 1 on, got"),
-        ('"epoch:2"', '"epoch:0"', "epoch:N from 1 on, got 'epoch:0'"),
-        ('same_runs_as = "ce"', 'same_runs_as = "c"', "same_runs_as: there is no 'c'"),
-        ('[["gce", "ce"]]', '[["gce", "cx"]]', "pairs: there is no 'cx'"),
-        ('name = "gce"', 'name = "ce"', "each row needs a name of its own, 'ce' came twice"),
-        ('name = "gce"', 'name = "../gce"', "must serve as a folder's, .* got '../gce'"),
-        ('name = "gce"', 'name = "a/b"', "must serve as a folder's, .* got 'a/b'"),
-        ('name = "gce"', 'name = ".stages"', "must serve as a folder's, .* got '.stages'"),
-        ('name = "data/0.4"', 'name = "data/0.2/x"', "would share a folder"),
-        ('"symmetric:0.4"', '"symetric:0.4"', "column data/0.4: noise must be one of"),
-        ("rate = 0.4", "rate = 0.5", "must have the rate of its noise, symmetric:0.4, got 0.5"),
-        ("rate = 0.4", 'published = "x.pt"', "has a published file and needs its rate"),
-        ('["plan.lr=0.01"]', '["machine.precison=float32"]', "row gce: machine.precison cannot"),
-        (
-            'same_runs_as = "ce"',
-            'same_runs_as = "ce"\nsettings = ["plan.epochs=1"]',
-            "reads the runs",
-        ),
-        ('same_runs_as = "ce"', 'same_runs_as = "gce"', "it must have that row's method"),
-        ('["plan.lr=0.01"]', '["plan.rl=0.01"]', "row gce: plan.rl cannot be set"),
-        ('preset = "paper"', 'preset = "papr"', "preset must be one of .*did you mean 'paper'"),
-        ("trials = 2", "trials = 0", "trials must be 1…10,000, got 0"),
-        ("[[rows]]", "[[rows", "must be TOML"),
-    ],
-)
-def test_a_bad_table_is_refused_before_anything_is_run(
-    small: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
-) -> None:
-    assert old in small.read_text()
-    small.write_text(small.read_text().replace(old, new, 1))
-    assert command(small) == 2
-    error = capsys.readouterr().err
-    assert re.search(message, error), error
-    assert error.count("\n") == 1
-    assert not (small.parent / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--only", "metod=ce"], "--only takes key=value with row, .*did you mean 'method'"),
-        (["--only", "method=cal"], "no cell of this table has method=cal"),
-        (["--only", "rate=much"], "rate must be a number, got 'much'"),
-        (["--trials", "-1"], "trials must be 0…10,000, got -1"),
-        (["--data", "clothing1m"], "column data/0.2: data must be digits, .* got 'clothing1m'"),
-        (["--set", "plan.epoch=3"], "plan.epoch cannot be set"),
-    ],
-)
-def test_bad_options_are_refused(
-    small: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    assert command(small, *arguments) == 2
-    assert re.search(message, capsys.readouterr().err)
-    assert not (small.parent / "runs").exists()
-
-
-def test_a_table_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "no.toml"]) == 2
-    assert "there is no table no.toml" in capsys.readouterr().err
 
 
 def test_only_takes_alternatives(small: Path) -> None:

@@ -15,6 +15,7 @@ from covlearn import cli
 from covlearn.diagnose import diagnose_run
 from covlearn.fitted import load
 from covlearn.noise import symmetric
+from covlearn.report.again import UNKNOWN, fit_with
 
 QUICK = ["--device", "cpu", "--set", "folds=2"]
 
@@ -30,7 +31,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     frame["kind"] = np.array(["ash", "birch", "cedar"])[noisy]
     frame.to_csv(folder / "table.csv", index=False)
     arguments = ["fit", str(folder / "table.csv"), "--label", "kind", "--out", str(folder / "run")]
-    assert cli.main([*arguments, *QUICK, "net.hidden=[16]"]) == 0
+    assert cli.main([*arguments, *QUICK, "plan.epochs=3", "net.hidden=[16]"]) == 0
     return folder
 
 
@@ -88,13 +89,28 @@ def test_the_next_command_fits_with_the_method_that_is_recommended(
     own, *others = cli.diagnose.next_lines(advised["cal"], load(run))
     assert own == f"{run} was fitted with CAL: there is nothing to do."
     assert others == []
-    head, command = cli.diagnose.next_lines(advised["forward"], load(run))
+    head, command, note = cli.diagnose.next_lines(advised["forward"], load(run))
     assert head == "Next:"
     words = shlex.split(command)
     assert words[:5] == ["covlearn", "fit", str(made / "table.csv"), "--label", "kind"]
-    assert words[5:] == ["--method", "forward", "--out", str(tmp_path / "run-forward")]
-    assert cli.main([*words[1:], "--dry-run"]) == 0
-    assert "method forward" in capsys.readouterr().out
+    assert words[5:9] == ["--method", "forward", "--set", "plan.epochs=3"]
+    assert words[9:] == ["net.hidden=[16]", "--out", str(tmp_path / "run-forward")]
+    assert note == "Settings that forward does not have are left out: folds=2."
+    assert cli.main(words[1:]) == 0
+    assert "Next:" in capsys.readouterr().out
+    config = load(tmp_path / "run-forward").config
+    assert config["method"]["name"] == "forward"
+    assert config["method"]["plan"]["epochs"] == 3
+    assert config["net"] == load(run).config["net"]
+
+
+def test_where_settings_cannot_be_told_the_next_command_says_so(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    config["method"] = {"name": "someones.own:Method"}
+    (run / "config.json").write_text(json.dumps(config))
+    words, note = fit_with(load(run), "cores")
+    assert words[-2:] == ["--method", "cores"]
+    assert note == UNKNOWN
 
 
 def test_json_is_what_is_written(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,7 +155,7 @@ def _some_inputs(data: Batches, epoch: int, *, last: bool) -> Inputs:
         # What the device is sent it is sent now, so that gathering waits for nothing.
         order, key = data.order(epoch)[:count], data.key(epoch)
         chunks = [idx for idx in order.split(CHUNK) if len(idx) in (CHUNK, count)]
-        return lambda: (data.gather(idx, key).x for idx in chunks)
+        return lambda: (data.gather(idx, key, strong=False).x for idx in chunks)
     return lambda: (b.x for b in islice(data.epoch(epoch), max(1, count // data.batch_size)))
 
 

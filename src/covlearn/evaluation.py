@@ -17,13 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from covlearn import distributed, records
-from covlearn.calibration import label_posterior, surest_transition
 from covlearn.committee import Committee
 from covlearn.config import plain
 from covlearn.data import ImageFiles, Loaded, Resident, Split, batches_of
 from covlearn.engine import Machine, Record, predict
 from covlearn.ledger import Ledger
-from covlearn.methods.cal import SUREST
 from covlearn.metrics import (
     accuracy,
     accuracy_of,
@@ -154,10 +152,6 @@ class Evaluator:
         stated = {}
         if said is not None and self.clean is not None:
             stated["reliability"] = self.reliability(said.float().softmax(dim=1))
-            # Had it not seen the labels, Bayes' rule would bring them in (covlearn.calibration).
-            transition = surest_transition(said, self.noisy, surest=SUREST)
-            with_label = label_posterior(said, self.noisy, transition).exp().float()
-            stated["reliability_with_label"] = self.reliability(with_label)
         return stated | {
             "reason": reason,
             "score_edges": [round(edge, 4) for edge in edges.tolist()],

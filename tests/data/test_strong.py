@@ -10,9 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covlearn.data import Augmentation, Resident, Split, counter
+from covlearn.data import Augmentation, Resident, Split, batches, counter
 from covlearn.data.augment import augment
 from covlearn.data.strong import STRENGTH, Strength, _chosen, strong_view
+from covlearn.engine import Machine, Plan, train
+from covlearn.methods.ce import CrossEntropy
+from covlearn.nets import build_net
 from tests.reference import augment as reference
 from tests.test_data import draw_split, loaded
 
@@ -202,6 +205,21 @@ def test_two_processes_share_the_strong_views_of_one() -> None:
             assert whole.strong is not None
             assert part.strong is not None
             assert torch.equal(whole.strong[p::2], part.strong)
+
+
+def test_none_are_made_to_measure_averaged_weights_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Tensor] = []
+
+    def counted(image: Tensor, idx: Tensor, *options: Any) -> Tensor:
+        made.append(idx)
+        return strong_view(image, idx, *options)
+
+    monkeypatch.setattr(batches, "strong_view", counted)
+    data = Resident(draw_split(), batch_size=16, seed=3, strong=True)
+    net = build_net("cnn", num_classes=3, input_shape=(3, 8, 8), seed=0, options={"widths": [4]})
+    train(net, CrossEntropy(), data, Plan(epochs=2, average=0.9), Machine(), seed=0)
+    seen = torch.cat(made).tolist()
+    assert sorted(seen) == sorted([*range(len(data))] * 2), "each image once an epoch, for its step"
 
 
 def test_grey_images_have_strong_views_too() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.hostile.readers import Reader, make_readers
+from tests.hostile.reader import Reader
+from tests.hostile.readers import make_readers
 
 
 @pytest.fixture(scope="session")

@@ -1,31 +1,18 @@
-"""Every reader of files, with whole files to start from: what attacks, fuzzes and the corpus share.
-
-A reader is given a folder in which one file is hostile, and must return something or raise a
-ValueError of one sentence.
-"""
+"""Every reader of files, with whole files to start from: what attacks, fuzzes and the corpus share."""
 
 import hashlib
 import importlib
 import importlib.util
 import io
 import json
-import signal
 import tarfile
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import safetensors.torch
 import torch
-from PIL import Image
 
-from covlearn import cli, records
 from covlearn.bench.summary import collect as collect_table
 from covlearn.bench.table import read_table
 from covlearn.checkpoint import FORMAT, Checkpoint
@@ -36,8 +23,6 @@ from covlearn.data.image_files import read_square
 from covlearn.data.pickles import read_pickle
 from covlearn.data.sources import from_npz
 from covlearn.data.store import open_stored
-from covlearn.exports import clean_table
-from covlearn.fitted import load
 from covlearn.inputs import read_examples
 from covlearn.inputs.cache import RowFile
 from covlearn.inputs.images import load_image
@@ -46,82 +31,34 @@ from covlearn.methods.label_files import read_labels, read_probs
 from covlearn.nets import build_net, load_pretrained
 from covlearn.noise import symmetric
 from covlearn.noise.files import read_label_file, write_labels
-from covlearn.records_frame import read_runs
-from covlearn.report.collect import collect
-from covlearn.report.compare import compare
-from covlearn.report.page import page
 from tests.data import lookalike
-from tests.runs import fit as train
+from tests.hostile.reader import NUM, Files, Reader, X, Y, files_of, mixed_table, picture, saved
+from tests.hostile.run_readers import run_readers
 
-SECONDS = 2.0
-"""What no file of a few kilobytes may take to be read or refused."""
-NUM, NUM_COLUMNS = 40, 6
+TOML = b"""
+title = "A table"
+trials = 2
+settings = ["plan.epochs=3"]
+pairs = [["ce", "gce"]]
 
-Files = Mapping[str, bytes]
+[[rows]]
+name = "ce"
+method = "ce"
 
+[[rows]]
+name = "gce"
+method = "gce"
+settings = ["q=0.5"]
 
-@dataclass(frozen=True)
-class Reader:
-    """What reads ``file`` of a folder; ``around`` are the other files there."""
+[[columns]]
+name = "digits/0.2"
+data = "digits"
+noise = "symmetric:0.2"
+rate = 0.2
 
-    name: str
-    file: str
-    seeds: tuple[bytes, ...]
-    read: Callable[[Path], object]
-    around: Files = field(default_factory=dict)
-
-    def prepare(self, folder: Path) -> None:
-        """The folder as it would be if nobody meant harm."""
-        for name, content in {**self.around, self.file: self.seeds[0]}.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
-
-    def attempt(self, folder: Path, content: bytes) -> str | None:
-        """Reads hostile content: None if that gave a value, else the sentence of the refusal.
-
-        Any other exception, two lines, and more than :data:`SECONDS` are the reader's fault.
-        """
-        (folder / self.file).write_bytes(content)
-        try:
-            with time_limit(SECONDS):
-                self.read(folder)
-        except ValueError as error:
-            return self._sentence(error)
-        return None
-
-    def _sentence(self, error: ValueError) -> str:
-        text = str(error)
-        if not text.strip() or "\n" in text:
-            raise AssertionError(
-                f"{self.name} must refuse in one sentence, got {text!r}"
-            ) from error
-        return text
-
-
-class TookTooLongError(BaseException):
-    """Not an Exception, which a reader might take for damage."""
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Stops what takes longer, of the processor's time, so that a busy machine does not count.
-
-    What the C code of a library does not let itself be stopped in is found out afterwards.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise TookTooLongError(f"over {seconds} seconds")
-
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    began = time.process_time()
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
-    if time.process_time() - began > seconds:
-        raise TookTooLongError(f"over {seconds} seconds")
+[expected]
+ce = {"digits/0.2" = [0.9, 0.1]}
+"""
 
 
 def make_readers(scratch: Path) -> list[Reader]:
@@ -132,27 +69,8 @@ def make_readers(scratch: Path) -> list[Reader]:
         *_sources(),
         *_saved_dataset(scratch),
         *_weights(scratch),
-        *_fit_files(_fitted(scratch)),
-        *_train_files(_trained(scratch)),
+        *run_readers(scratch),
     ]
-
-
-def saved(function: Callable[..., Any], *arguments: Any, **named: Any) -> bytes:
-    """What ``function(buffer, …)`` writes."""
-    buffer = io.BytesIO()
-    function(buffer, *arguments, **named)
-    return buffer.getvalue()
-
-
-def picture(kind: str, side: int = 12, **options: Any) -> bytes:
-    pixels = np.random.default_rng(0).integers(256, size=(side, side, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
-X = np.random.default_rng(0).normal(size=(NUM, 3)).astype(np.float32)
-Y = np.arange(NUM) % 2
 
 
 def _data(scratch: Path) -> list[Reader]:
@@ -270,41 +188,8 @@ def _labels(scratch: Path) -> list[Reader]:
     ]
 
 
-TOML = b"""
-title = "A table"
-trials = 2
-settings = ["plan.epochs=3"]
-pairs = [["ce", "gce"]]
-
-[[rows]]
-name = "ce"
-method = "ce"
-
-[[rows]]
-name = "gce"
-method = "gce"
-settings = ["q=0.5"]
-
-[[columns]]
-name = "digits/0.2"
-data = "digits"
-noise = "symmetric:0.2"
-rate = 0.2
-
-[expected]
-ce = {"digits/0.2" = [0.9, 0.1]}
-"""
-
-
-def _frame() -> pd.DataFrame:
-    when = pd.date_range("2024-01-01", periods=NUM).astype(str)
-    words = np.array(["red", "green", "blue"])[np.arange(NUM) % 3]
-    frame = pd.DataFrame({"key": [f"k{n}" for n in range(NUM)], "a": X[:, 0], "b": X[:, 1]})
-    return frame.assign(colour=words, when=when, label=np.array(["=x", "y"])[Y])
-
-
 def _sources() -> list[Reader]:
-    frame, images = _frame(), np.zeros((NUM, 4, 4, 3), dtype=np.uint8)
+    frame, images = mixed_table(), np.zeros((NUM, 4, 4, 3), dtype=np.uint8)
     images += Y.astype(np.uint8)[:, None, None, None]
     manifest = "path,label\n" + "".join(f"{n}.png,{y}\n" for n, y in enumerate(Y[:6]))
     pictures = {f"{n}.png": picture("PNG") for n in range(6)}
@@ -384,8 +269,8 @@ def _saved_dataset(scratch: Path) -> list[Reader]:
         return []
     datasets = importlib.import_module("datasets")
     datasets.disable_progress_bars()
-    datasets.Dataset.from_pandas(_frame()).save_to_disk(scratch / "saved")
-    files = _files(scratch / "saved")
+    datasets.Dataset.from_pandas(mixed_table()).save_to_disk(scratch / "saved")
+    files = files_of(scratch / "saved")
 
     def read(folder: Path) -> object:
         return read_examples(folder, label="label", on_bad="skip")
@@ -436,61 +321,3 @@ def _weights(scratch: Path) -> list[Reader]:
         Reader("cache rows", "rows.npy", (around["rows.npy"],), cached, around),
         Reader("cache facts", "rows.json", (around["rows.json"],), cached, around),
     ]
-
-
-def _fitted(scratch: Path) -> dict[str, bytes]:
-    """The files of a small fit, with decisions of people in it."""
-    frame = _frame()
-    frame["a"] += 5 * Y
-    frame.to_csv(scratch / "table.csv", index=False)
-    (scratch / "trusted.csv").write_text("id,label\nk0,'=x\nk1,y\n")
-    quick = [
-        "--device",
-        "cpu",
-        "--set",
-        "folds=2",
-        "net.hidden=[4]",
-        "plan.epochs=2",
-        "sieve_plan.epochs=2",
-    ]
-    out = ["--id", "key", "--trusted", str(scratch / "trusted.csv"), "--out", str(scratch / "fit")]
-    code = cli.main(["fit", str(scratch / "table.csv"), *out, *quick])
-    assert code == 0
-    return _files(scratch / "fit")
-
-
-def _trained(scratch: Path) -> dict[str, bytes]:
-    train(scratch / "train")
-    return _files(scratch / "train")
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "report.html"}
-
-
-def read_fit(folder: Path) -> object:
-    """All that commands do with a run of ``covlearn fit``, but for reading its source again."""
-    fitted = load(folder)
-    fitted.probabilities(torch.zeros(2, NUM_COLUMNS))
-    clean_table(fitted)
-    page(collect(folder))
-    compare([folder, folder])
-    return read_runs(folder.parent if folder.name == "run" else folder)
-
-
-def read_train(folder: Path) -> object:
-    """The same of a run of ``covlearn train``."""
-    page(collect(folder))
-    compare([folder, folder])
-    read_runs(folder, by="epoch")
-    return read_runs(folder)
-
-
-def _fit_files(files: Files) -> list[Reader]:
-    names = sorted({*files} - {records.PROBS})
-    return [Reader(f"fit {name}", name, (files[name],), read_fit, files) for name in names]
-
-
-def _train_files(files: Files) -> list[Reader]:
-    names = sorted({*files} - {records.PROBS, records.MODEL})
-    return [Reader(f"train {name}", name, (files[name],), read_train, files) for name in names]

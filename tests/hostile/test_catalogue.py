@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 from covlearn import cli
-from tests.hostile.catalogue import ANY_KIND, CHECKED_ELSEWHERE, ROWS, Row
-from tests.hostile.readers import TOML, Reader
+from tests.hostile.catalogue import ANY_KIND, CHECKED_ELSEWHERE, ROWS
+from tests.hostile.reader import Reader
+from tests.hostile.readers import TOML
+from tests.hostile.rows_formulas import Row
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 THEORY = ("theory.", "theory.examples.", "theory.objectives.")

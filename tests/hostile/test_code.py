@@ -22,7 +22,8 @@ from covlearn import cli
 from covlearn.bench.table import read_table
 from covlearn.fitted import load
 from covlearn.inputs.extractors import make_extractor
-from tests.hostile.readers import TOML, Reader, saved
+from tests.hostile.reader import Reader, saved
+from tests.hostile.readers import TOML
 
 
 class Runs:

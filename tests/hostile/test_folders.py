@@ -20,7 +20,7 @@ from covlearn.data.archives import known_files
 from covlearn.inputs import read_examples
 from covlearn.inputs.cache import Appending, RowFile
 from covlearn.report import write_report
-from tests.hostile.readers import Reader, picture
+from tests.hostile.reader import Reader, picture
 from tests.report.runs import look_alike
 
 NAME = "cifar-10-batches-py/data_batch_1"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.hostile.mutate import mutated
-from tests.hostile.readers import Reader
+from tests.hostile.reader import Reader
 
 CORPUS = Path(__file__).parent / "corpus"
 EXAMPLES = 50  # of each reader

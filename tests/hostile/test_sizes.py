@@ -24,7 +24,8 @@ from covlearn.inputs import read_examples, table_files
 from covlearn.inputs.images import BadImage, check_image, load_image
 from covlearn.noise.card import NoiseCard
 from covlearn.report.collect import collect
-from tests.hostile.readers import TOML, Reader, time_limit
+from tests.hostile.reader import Reader, time_limit
+from tests.hostile.readers import TOML
 
 
 def chunk(kind: bytes, content: bytes) -> bytes:

@@ -81,7 +81,7 @@ def diagnose(args: argparse.Namespace) -> int:
 
 def next_lines(found: "Diagnosis", fitted: "Fitted") -> list[str]:
     """The command that fits with the method that the evidence speaks for."""
-    from covlearn.report.again import fit_again  # noqa: PLC0415
+    from covlearn.report.again import fit_with, option  # noqa: PLC0415
     from covlearn.report.words import CROSS_FITTED  # noqa: PLC0415
     from covlearn.saved import TRUSTED  # noqa: PLC0415
 
@@ -89,11 +89,12 @@ def next_lines(found: "Diagnosis", fitted: "Fitted") -> list[str]:
     fitted_by = fitted.config["method"]["name"]
     if method == ("cal" if fitted_by == CROSS_FITTED else fitted_by):
         return [f"{fitted.folder} was fitted with {NAMES[method]}: there is nothing to do."]
-    words, folder = fit_again(fitted), fitted.folder
+    (words, note), folder = fit_with(fitted, method), fitted.folder
     if (folder / TRUSTED).exists():
-        words += ["--trusted", str(folder / TRUSTED)]
-    words += ["--method", method, "--out", str(folder.with_name(f"{folder.name}-{method}"))]
-    return ["Next:", f"  {one_line(shlex.join(words))}"]
+        words += option("trusted", str(folder / TRUSTED))
+    words += option("out", str(folder.with_name(f"{folder.name}-{method}")))
+    said = ["Next:", f"  {one_line(shlex.join(words))}"]
+    return said if note is None else [*said, one_line(note)]
 
 
 def summary(found: "Diagnosis") -> list[str]:

@@ -251,12 +251,13 @@ class Resident(_Batches):
             x = prepare(raw, request, key, self.augmentation)
             yield self._batch(whole, request, x, key, raw if self.strong else None)
 
-    def gather(self, idx: Tensor, key: Tensor) -> Batch:
+    def gather(self, idx: Tensor, key: Tensor, *, strong: bool = True) -> Batch:
         """One batch as tensor operations alone, for a step that is captured."""
         request = self._request(idx, key)
         how = self.augmentation
         x = self.x[request] if how is None else gathered(self.x, request, key, how)
-        return self._batch(idx, request, x, key, self.x[request] if self.strong else None)
+        raw = self.x[request] if self.strong and strong else None
+        return self._batch(idx, request, x, key, raw)
 
 
 class Loaded(_Batches):

@@ -1,11 +1,11 @@
-"""The command that fits again with the decisions that people made, with all options of the run."""
+"""The command that fits again, with all options of the run: with decisions, or another method."""
 
 import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,6 +26,24 @@ UNKNOWN = (
 )
 
 
+class Options(NamedTuple):
+    """What a fit was asked for beside its source; None is the default."""
+
+    method: str
+    net: str | None
+    device: str | None
+    settings: list[str]
+
+    def words(self) -> list[str]:
+        """As the command line takes them."""
+        return [
+            *([] if self.method == "cal" else option("method", self.method)),
+            *([] if self.net is None else option("net", self.net)),
+            *([] if self.device is None else option("device", self.device)),
+            *(["--set", *self.settings] if self.settings else []),
+        ]
+
+
 def next_command(fitted: Fitted) -> tuple[str, str | None]:
     """How the decisions go back into training, and a sentence where options may be left out.
 
@@ -33,10 +51,28 @@ def next_command(fitted: Fitted) -> tuple[str, str | None]:
     setting up the same fit without them, and what is printed is tried: it must come to the record.
     """
     how = found_options(fitted)
-    parts = fit_again(fitted) + (bare_options(fitted.config) if how is None else how)
+    parts = fit_again(fitted) + (bare_options(fitted.config) if how is None else how.words())
     parts += ["--trusted", "decisions.csv", *option("out", f"{fitted.folder}-decided")]
     known = how is not None and fitted.config["source"].get("path")
     return shlex.join(parts), None if known else UNKNOWN
+
+
+def fit_with(fitted: Fitted, method: str) -> tuple[list[str], str | None]:
+    """The same fit with another method, and a sentence where it is not told all that was set."""
+    how = found_options(fitted)
+    if how is None:
+        return fit_again(fitted) + Options(method, None, None, []).words(), UNKNOWN
+    same, kept = {**as_recorded(fitted), "net": how.net or "auto"}, list[str]()
+    for line in how.settings:
+        try:
+            set_up(method, settings=[*kept, line], **same)
+        except ValueError:  # a setting of the run's own method
+            continue
+        kept.append(line)
+    left = [line for line in how.settings if line not in kept]
+    said = f"Settings that {method} does not have are left out: {', '.join(left)}."
+    words = how._replace(method=method, settings=kept).words()
+    return fit_again(fitted) + words, said if left else None
 
 
 def fit_again(fitted: Fitted) -> list[str]:
@@ -62,7 +98,7 @@ def bare_options(config: Mapping[str, Any]) -> list[str]:
     return [] if name in ("cal", CROSS_FITTED) else option("method", name)
 
 
-def found_options(fitted: Fitted) -> list[str] | None:
+def found_options(fitted: Fitted) -> Options | None:
     """Method, network, device and settings of a fit; None if they cannot be told.
 
     Code that a run names is not imported for this.
@@ -75,16 +111,13 @@ def found_options(fitted: Fitted) -> list[str] | None:
             ways.append(options_of(fitted, candidate))
         except ValueError:  # not of this version, or damaged
             continue
-    return min((way for way in ways if way is not None), key=len, default=None)
+    found = (way for way in ways if way is not None)
+    return min(found, key=lambda way: len(way.words()), default=None)
 
 
-def options_of(fitted: Fitted, method: str) -> list[str] | None:
+def options_of(fitted: Fitted, method: str) -> Options | None:
     """The options with which this method comes to the record; None if there are none."""
-    config = fitted.config
-    preset, device = config.get("preset"), config["machine"].get("device")
-    if not isinstance(preset, str) or not isinstance(device, str):
-        raise ValueError("the preset and the device are not recorded")
-    known: dict[str, Any] = {"split": like(fitted), "preset": preset, "device": device}
+    config, known = fitted.config, as_recorded(fitted)
     setup = set_up(method, **known)
     net = config["net"].get("name") if config["net"].get("name") != setup.choice.net else None
     if net is not None:
@@ -94,12 +127,16 @@ def options_of(fitted: Fitted, method: str) -> list[str] | None:
         name: config.get(name) for name in ("method", "net", "augmentation", "machine")
     }:
         return None
-    return [
-        *([] if method == "cal" else option("method", method)),
-        *([] if net is None else option("net", net)),
-        *([] if device == resolve_device("auto") else option("device", device)),
-        *(["--set", *lines] if lines else []),
-    ]
+    device = known["device"]
+    return Options(method, net, None if device == resolve_device("auto") else device, lines)
+
+
+def as_recorded(fitted: Fitted) -> dict[str, Any]:
+    """What ``set_up`` asks of a run whatever its method: examples alike, preset and device."""
+    preset, device = fitted.config.get("preset"), fitted.config["machine"].get("device")
+    if not isinstance(preset, str) or not isinstance(device, str):
+        raise ValueError("the preset and the device are not recorded")
+    return {"split": like(fitted), "preset": preset, "device": device}
 
 
 def like(fitted: Fitted) -> Split:

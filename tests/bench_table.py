@@ -1,0 +1,62 @@
+"""A small table, and the command that runs it."""
+
+from pathlib import Path
+
+import numpy as np
+
+from covlearn import cli
+
+TOML = """
+title = "A small table"
+preset = "paper"
+trials = 2
+pairs = [["gce", "ce"]]
+settings = ["plan.epochs=3", "plan.batch_size=8", "plan.lr_milestones=()", "net.hidden=[4]"]
+
+[[rows]]
+name = "ce"
+method = "ce"
+title = "CE"
+
+[[rows]]
+name = "ce at 2"
+method = "ce"
+same_runs_as = "ce"
+figure = "epoch:2"
+
+[[rows]]
+name = "gce"
+method = "gce"
+settings = ["plan.lr=0.01"]
+
+[[columns]]
+name = "data/0.2"
+data = "DATA"
+noise = "symmetric:0.2"
+rate = 0.2
+
+[[columns]]
+name = "data/0.4"
+data = "DATA"
+noise = "symmetric:0.4"
+rate = 0.4
+
+[expected.ce]
+"data/0.2" = [80.0, 1.5]
+"data/0.4" = [70.0]
+"""
+
+
+def small_table(folder: Path) -> Path:
+    """A table of two rows and two columns on forty examples."""
+    x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(int)
+    np.savez(folder / "data.npz", x=x, y=y, x_test=x, y_test=y)
+    path = folder / "small.toml"
+    path.write_text(TOML.replace("DATA", str(folder / "data.npz")))
+    return path
+
+
+def command(table: Path, *arguments: str) -> int:
+    folder = str(table.parent / "runs")
+    return cli.main(["bench", str(table), "--folder", folder, "--device", "cpu", *arguments])

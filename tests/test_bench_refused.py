@@ -1,0 +1,89 @@
+"""Tables and options that are refused before anything is run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from covlearn import cli
+from tests.bench_table import command, small_table
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A table of two rows and two columns on forty examples."""
+    return small_table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            'method = "gce"',
+            'method = "gcee"',
+            "row gce: method must be one of .* did you mean 'gce'",
+        ),
+        ('title = "CE"', 'titel = "CE"', "Row has .*, got 'titel'; did you mean 'title'"),
+        ("trials = 2", "trial = 2", "Table has .*, got 'trial'; did you mean 'trials'"),
+        ("[expected.ce]", "[expected.cee]", "expected: there is no 'cee' in this table"),
+        ('"data/0.2" = [80.0', '"data/0.3" = [80.0', "expected.ce: there is no 'data/0.3'"),
+        ("[70.0]", "[70.0, 1.0, 2.0]", "must be a mean and perhaps a standard deviation, got 3"),
+        ('"epoch:2"', '"epoch:two"', "figure must be one of .* or epoch:N from 1 on, got"),
+        ('"epoch:2"', '"epoch:0"', "epoch:N from 1 on, got 'epoch:0'"),
+        ('same_runs_as = "ce"', 'same_runs_as = "c"', "same_runs_as: there is no 'c'"),
+        ('[["gce", "ce"]]', '[["gce", "cx"]]', "pairs: there is no 'cx'"),
+        ('name = "gce"', 'name = "ce"', "each row needs a name of its own, 'ce' came twice"),
+        ('name = "gce"', 'name = "../gce"', "must serve as a folder's, .* got '../gce'"),
+        ('name = "gce"', 'name = "a/b"', "must serve as a folder's, .* got 'a/b'"),
+        ('name = "gce"', 'name = ".stages"', "must serve as a folder's, .* got '.stages'"),
+        ('name = "data/0.4"', 'name = "data/0.2/x"', "would share a folder"),
+        ('"symmetric:0.4"', '"symetric:0.4"', "column data/0.4: noise must be one of"),
+        ("rate = 0.4", "rate = 0.5", "must have the rate of its noise, symmetric:0.4, got 0.5"),
+        ("rate = 0.4", 'published = "x.pt"', "has a published file and needs its rate"),
+        ('["plan.lr=0.01"]', '["machine.precison=float32"]', "row gce: machine.precison cannot"),
+        (
+            'same_runs_as = "ce"',
+            'same_runs_as = "ce"\nsettings = ["plan.epochs=1"]',
+            "reads the runs",
+        ),
+        ('same_runs_as = "ce"', 'same_runs_as = "gce"', "it must have that row's method"),
+        ('["plan.lr=0.01"]', '["plan.rl=0.01"]', "row gce: plan.rl cannot be set"),
+        ('preset = "paper"', 'preset = "papr"', "preset must be one of .*did you mean 'paper'"),
+        ("trials = 2", "trials = 0", "trials must be 1…10,000, got 0"),
+        ("[[rows]]", "[[rows", "must be TOML"),
+    ],
+)
+def test_a_bad_table_is_refused_before_anything_is_run(
+    small: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
+) -> None:
+    assert old in small.read_text()
+    small.write_text(small.read_text().replace(old, new, 1))
+    assert command(small) == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error), error
+    assert error.count("\n") == 1
+    assert not (small.parent / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--only", "metod=ce"], "--only takes key=value with row, .*did you mean 'method'"),
+        (["--only", "method=cal"], "no cell of this table has method=cal"),
+        (["--only", "rate=much"], "rate must be a number, got 'much'"),
+        (["--trials", "-1"], "trials must be 0…10,000, got -1"),
+        (["--data", "clothing1m"], "column data/0.2: data must be digits, .* got 'clothing1m'"),
+        (["--set", "plan.epoch=3"], "plan.epoch cannot be set"),
+    ],
+)
+def test_bad_options_are_refused(
+    small: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert command(small, *arguments) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (small.parent / "runs").exists()
+
+
+def test_a_table_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "no.toml"]) == 2
+    assert "there is no table no.toml" in capsys.readouterr().err

@@ -1,0 +1,96 @@
+"""The scripts behind results/beyond: at a small size they write what the committed files hold."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import fit_cifar10, last_network
+from covlearn import cli
+from covlearn.fitted import load
+from covlearn.metrics import calibration_error
+
+RESULTS = last_network.OUT.parent
+RUNS = RESULTS / "beyond" / "cifar10"
+TRAINED = [
+    *["train", "--data", "digits", "--noise", "symmetric:0.4"],
+    *["--method", "cal", "--preset", "recommended"],
+]
+QUICK = [
+    "sieve_plan.epochs=8",
+    "plan.epochs=2",
+    "scores=averaged",
+    "threshold=argmax",
+    "look_for_evidence=true",
+]
+
+
+def committed(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    return content
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("published 0.4, without a cut", RUNS / "0.4" / "sieve alone" / "0"),
+        ("published 0.6, with the cut", RUNS / "0.6" / "with the cut" / "0"),
+    ],
+)
+def test_the_sieves_figures_are_those_of_the_records(name: str, folder: Path) -> None:
+    recorded = committed("last_network.json")["figures"][name]["sieve, averaged predictions"]
+    assert last_network.sieve_figures(folder) == pytest.approx(recorded, rel=1e-12)
+
+
+def test_the_last_network_of_a_small_run(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "last.json"
+    assert cli.main([*TRAINED, "--out", str(run), "--set", *QUICK, "judges=sieve"]) == 0
+    last_network.main([f"small={run}", "--out", str(out)])
+    made, before = json.loads(out.read_text()), committed("last_network.json")
+    assert list(made) == list(before)
+    assert made["environment"].keys() == before["environment"].keys()
+    shape = before["figures"]["published 0.6, with the cut"]
+    assert {name: list(judge) for name, judge in made["figures"]["small"].items()} == {
+        name: list(judge) for name, judge in shape.items()
+    }
+    second = made["figures"]["small"]["second network, evaluation pass"]
+    probs = np.load(run / "probs.npz")["probs"]
+    columns = np.genfromtxt(run / "labels.csv", delimiter=",", names=True)
+    # A label stays where no other class is more probable, and there are no ties.
+    assert second["share right"] == (probs.argmax(axis=1) == columns["clean"]).mean()
+
+
+def test_only_the_sieve_may_have_judged(tmp_path: Path) -> None:
+    assert cli.main([*TRAINED, "--out", str(tmp_path / "run"), "--set", *QUICK, "judges=both"]) == 0
+    with pytest.raises(ValueError, match="judges=sieve"):
+        last_network.sieve_figures(tmp_path / "run")
+    with pytest.raises(SystemExit):
+        last_network.main([str(tmp_path / "run")])
+
+
+def test_a_small_fit_is_judged(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "fit.json"
+    asked = ["--data", "digits", "--count", "200", "--noise", "symmetric:0.3"]
+    fit_cifar10.main([str(run), *asked, "--out", str(out)])
+    made, before = json.loads(out.read_text()), committed("fit_cifar10.json")
+    assert list(made) == list(before)
+    assert made["environment"].keys() == before["environment"].keys()
+    assert made["result"].keys() == before["result"].keys()
+    judged, labels = made["judged"], load(run).labels
+    assert judged.keys() == before["judged"].keys()
+    assert judged["decisions"] == made["result"]["decisions"]
+    assert sum(row[1] for row in judged["quality bins"]) == made["result"]["examples"] == 200
+    assert 200 * judged["flagged"] == 200 - labels["decision"].count("keep")
+    # Wrong labels that are flagged, counted from both sides.
+    assert judged["precision"] * judged["flagged"] == pytest.approx(
+        judged["recall"] * judged["noise"]
+    )
+    assert judged["test accuracy"] > 0.5
+
+
+def test_the_committed_fit_agrees_with_its_bins() -> None:
+    judged = committed("fit_cifar10.json")["judged"]
+    off = 100 * calibration_error([row[1:] for row in judged["quality bins"]])
+    assert off == pytest.approx(judged["quality off by, points"], abs=0.01)
