@@ -3,9 +3,9 @@
     python -m benchmarks.confused cifar10     # minutes on two cores
     covlearn train --data cifar10 --noise file:benchmarks/labels/confused_0.4_cifar10.npz …
 
-Nearer to people's mistakes than noise by projections of pixels is: hard images are wrong more often,
-and for what they look like. Each half of the images is labelled by a network that was trained,
-briefly, on the right labels of the other half (`covlearn.noise.confused`).
+Nearer to people's mistakes than noise by projections of pixels is: hard images are wrong more
+often, and for what they look like. Each half of the images is labelled by a network that was
+trained, briefly, on the right labels of the other half (`covlearn.noise.confused`).
 """
 
 import argparse
@@ -48,14 +48,14 @@ def labeller_probs(split: Split, *, plan: Plan, net: str) -> Tensor:
     return probs
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("data")
     parser.add_argument("--rate", type=float, default=0.4)
     parser.add_argument("--net", default="cnn")
     parser.add_argument("--epochs", type=int, default=PLAN.epochs)
     parser.add_argument("--out", type=Path, default=LABELS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     split = load_data(options.data).train
     moved = presets.protocol("recommended", presets.data_kind(options.data)).augmentation
     plan = replace(PLAN, epochs=options.epochs)

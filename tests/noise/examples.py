@@ -24,10 +24,9 @@ def generate(name: str, *, seed: int = 3) -> noise.NoisyLabels:
     x, y = toy()
     if name in noise.VARIANTS:
         return noise.instance_dependent(x, y, rate=0.4, num_classes=4, variant=name, seed=seed)
-    if name == "symmetric":
-        return noise.symmetric(y, rate=0.4, num_classes=4, seed=seed)
-    if name == "pair":
-        return noise.pair(y, rate=0.4, num_classes=4, seed=seed)
+    if name in ("symmetric", "pair"):
+        draw = noise.symmetric if name == "symmetric" else noise.pair
+        return draw(y, rate=0.4, num_classes=4, seed=seed)
     if name == "class_dependent":
         return noise.class_dependent(y % 3, transition=HALF_SWAP, seed=seed)
     if name == "part_dependent":

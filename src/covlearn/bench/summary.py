@@ -332,9 +332,9 @@ def _refined_lines(entries: Iterable[Entry]) -> list[str]:
     lines += [
         "Means over n trials: the share of D̂ that is right, of labels that D̂ leaves as they are, "
         "how well the wrong ones are found by D̂ (F1) and by the score (average precision), and the "
-        "mean error of an entry of T̂. Of a sieve with averaged predictions, the share of these that "
-        "is right when they are read, after its last epoch, and after the epoch that is best in "
-        "hindsight.",
+        "mean error of an entry of T̂. Of a sieve with averaged predictions, the share of these "
+        "that is right when they are read, after its last epoch, and after the epoch that is best "
+        "in hindsight.",
         "",
     ]
     lines += [f"| method | column | n | {' | '.join(names)} |", "|" + "---|" * (3 + len(names))]
