@@ -159,7 +159,7 @@ def row_of(source: str, name: str) -> dict[str, Any]:
     """A row as the table's file has it, with its preset."""
     whole = tomllib.loads(toml_of(source).read_text(encoding="utf-8"))
     (found,) = (row for row in whole["rows"] if row["name"] == name)
-    return {"preset": whole["preset"], "title": name} | found
+    return {"preset": whole["preset"], "title": name, **found}
 
 
 def spread(cell: dict[str, Any], what: str) -> str:
