@@ -8,6 +8,7 @@ import numpy as np
 from covlearn.config import as_text, leaves
 from covlearn.data import clothing1m
 from covlearn.methods import CAL, METHODS, Method
+from covlearn.methods.presets import preset
 from covlearn.testing import shortened
 from covlearn.testing.clothing import write_lookalike
 from covlearn.testing.toy import make_toy
@@ -35,8 +36,10 @@ def cases(folder: Path) -> list[Case]:
     averaged = shortened(CAL(scores="averaged"), average=0.9)
     averaged = replace(averaged, plan=replace(averaged.plan, average_classes=2))
     rounds = CAL(threshold="argmax", rounds=3)
+    recommended = preset("recommended", "cal", "cifar10")
     variants = {
         "cal, averages": (averaged, points),
+        "cal, recommended for images": (recommended, images),
         "cal, rounds": (rounds, points),
         "cal, consistency": (CAL(consistency=1.0), images),
         "cal, image files": (CAL(threshold="argmax"), clothes),

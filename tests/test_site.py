@@ -26,7 +26,7 @@ from tests.report.browser import Browser, find_chromium
 from tests.site_pages import DOCS, blocks, commands, mentioned, page, pages
 from tools import noise_pictures
 from tools.docstrings import as_markdown
-from tools.pages import filled
+from tools.pages import BEYOND, filled, shown
 
 ROOT = DOCS.parent
 # Pages whose blocks other tests run or compare, all of them, with what those need.
@@ -38,6 +38,12 @@ ELSEWHERE = {
 RUN_WHOLE = ("extending_parts.md", "noise.md", "start/my_data.md", "start/my_table.md")
 # Not run with the pages above: they fetch data, or take minutes.
 NOT_RUN = (["data", "fetch"], ["bench", "benchmarks/table1.toml"], ["bench", "small.toml"])
+
+# Pages that are read first: what they show of code is seen whole on a usual screen.
+NO_SCROLLING = (
+    *("index", "start/my_data", "start/my_loop", "start/my_table", "faq", "fit"),
+    *("diagnose", "report", "noise", "glossary", "threats", "extending_parts", "scaling", "theory"),
+)
 
 
 # ---- The site ---------------------------------------------------------------------------------
@@ -136,6 +142,17 @@ def test_search_and_formulas_work_from_the_disk(site: Path, tmp_path: Path) -> N
             hits ? done(hits) : setTimeout(look, 50); }; look(); })"""
         )
         assert found > 3
+        for name in METHODS:
+            browser.open(site / "methods" / f"{name}.html")
+            assert browser.evaluate("document.querySelectorAll('.katex-display').length") > 0
+            assert browser.evaluate("document.querySelectorAll('.katex-error').length") == 0
+        for name in (*NO_SCROLLING, *(f"methods/{method}" for method in METHODS)):
+            browser.open(site / f"{name}.html", width=1280)
+            wide = browser.evaluate(
+                "[...document.querySelectorAll('pre code, .katex-display')].filter("
+                "each => each.scrollWidth > each.clientWidth + 1).map(each => each.textContent)"
+            )
+            assert wide == [], f"{name}: break the line, or move the comment above it"
         for name in ("index", "methods/cal", "noise", "api/terms"):
             browser.open(site / f"{name}.html", width=390, height=800)
             assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (
@@ -167,11 +184,31 @@ def test_every_method_and_generator_has_its_place() -> None:
             assert part in text
         for heading in ("What is minimised", "Algorithm", "The three sources"):
             assert f"## {heading}\n" in text
+        for source in (
+            "What the paper says",
+            "What the published code does",
+            "What we do, and why",
+        ):
+            assert f"**{source}.** " in text
+        assert re.search(r"## What is minimised\n\n\$\$.+?\$\$\n", text, re.DOTALL)
+        assert re.search(r"## Algorithm\n\n```text\ninput  .+?\noutput .+?```\n", text, re.DOTALL)
     noise = page("noise.md")
     for name in GENERATORS:
         assert f"## {name}\n" in noise
         assert f"generated: card {name} " in noise
         assert f"(pictures/noise/{name}.png)" in noise
+
+
+def test_figures_of_a_variant_are_not_taken_for_a_methods() -> None:
+    """A row of digits is called peer and is CAL without its covariance."""
+    cell = {"row": "peer", "method": "cal", "n": 8}
+    assert not shown(cell, "peer", "digits")
+    assert not shown(cell, "cal", "digits")
+    assert shown(cell | {"method": "peer"}, "peer", "digits")
+    published = {"row": "published", "method": "cal", "n": 1}  # is in table 1
+    assert not shown(published, "cal", BEYOND)
+    assert shown(published | {"row": "recommended"}, "cal", BEYOND)
+    assert not shown(published | {"row": "recommended", "n": 0}, "cal", BEYOND)
 
 
 @pytest.mark.parametrize("name", GENERATORS)

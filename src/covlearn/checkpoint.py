@@ -53,8 +53,8 @@ class Checkpoint:
             ) from error
         if format_ != FORMAT:
             raise ValueError(
-                f"{self.path} must have checkpoint format {FORMAT}, got {format_}; resume with the "
-                "version of covlearn that wrote it"
+                f"{self.path} must have checkpoint format {FORMAT}, got {str(format_)[:20]!r}; "
+                "resume with the version of covlearn that wrote it"
             )
         if identity != self.identity:
             raise ValueError(
@@ -118,8 +118,9 @@ def _undamaged(content: bytes) -> bytes:
 
 
 def _short(error: Exception) -> str:
-    """The reason; PyTorch's own are pages long."""
-    return str(error) if isinstance(error, ValueError) else type(error).__name__
+    """The reason in a line; PyTorch's own are pages long, and may quote the file."""
+    text = str(error) if isinstance(error, ValueError) else ""
+    return " ".join(text.split())[:300] or type(error).__name__
 
 
 def copied(value: Any) -> Any:

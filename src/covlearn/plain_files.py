@@ -19,7 +19,7 @@ def read_text(path: Path) -> str:
     """A file of a run as text."""
     try:
         return path.read_bytes().decode()  # line ends stay as they are
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise ValueError(f"{path} is missing: {path.parent} is not the folder of a run") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be text, but it is damaged: {error}") from error

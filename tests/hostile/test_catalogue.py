@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 from covlearn import cli
+from covlearn.cli.targets import OF_A_RUN
 from tests.hostile.catalogue import ANY_KIND, CHECKED_ELSEWHERE, ROWS
 from tests.hostile.reader import Reader
 from tests.hostile.readers import TOML
 from tests.hostile.rows_formulas import Row
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+OLD_RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "old_run"
 THEORY = ("theory.", "theory.examples.", "theory.objectives.")
 WRONG: dict[str, Any] = {
     "nothing": None,
@@ -167,6 +169,9 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("RUN other.csv --out OUT", "must have the columns of training"),
         ("RUN BAD.npz --out OUT", "cannot be read as an .npz file"),
         ("RUN good.csv --out EMPTY", "must be a file, but it is a folder"),
+        ("RUN good.csv --out good.csv", "is what is read, and would be lost"),
+        ("RUN good.csv --out RUN/config.json", "is a file of a run, which would be lost"),
+        ("good.csv good.csv --out OUT", "good.csv is not the folder of a run"),
         ("RUN good.csv --device cuda --out OUT", "device cuda is not there"),
         ("RUN good.csv", "--out"),
     ],
@@ -184,6 +189,8 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("missing", "is not the folder of a run"),
         ("BROKEN", "must hold JSON"),
         ("RUN --out EMPTY", "must be a file, but it is a folder"),
+        ("RUN --out RUN/labels.csv", "is a file of a run, which would be lost"),
+        ("good.csv", "good.csv is not the folder of a run"),
         ("RUN missing --out OUT", "is not the folder of a run"),
         ("", "RUN"),
     ],
@@ -200,6 +207,7 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("missing --onnx OUT", "is not the folder of a run"),
         ("RUN --tensorboard FULL", "must be new or an empty folder"),
         ("RUN --onnx EMPTY", "must be a file, but it is a folder"),
+        ("RUN --onnx RUN/model.safetensors", "is a file of a run, which would be lost"),
     ],
     "doctor": [("--nope", "unrecognized arguments")],
     "train": [
@@ -247,6 +255,8 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("--data digits --kind none --out OUT.npz", "there is nothing to write"),
         ("--data digits --kind symmetric:x --out OUT.npz", "KIND:RATE"),
         ("--data digits --kind symmetric:0.2 --out OUT.txt", "--out must end in .npz"),
+        ("--data BAD.npz --kind symmetric:0.2 --out BAD.npz", "is what is read"),
+        ("--data digits --kind symmetric:0.2 --out RUN/probs.npz", "is a file of a run"),
         ("--data digits --kind symmetric:0.2 --seed -1 --out OUT.npz", "seed must"),
         ("--list --data digits", "--list goes without"),
     ],
@@ -347,6 +357,13 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
     assert re.search(message, error), error
     kept = [path for path in sorted(place.rglob("*")) if ".covlearn-cache" not in path.parts]
     assert kept == before
+
+
+def test_every_file_of_a_run_is_kept_from_being_written_over(place: Path) -> None:
+    written = {path.name for run in ("RUN", "TRAIN") for path in (place / run).iterdir()}
+    written |= {path.name for path in OLD_RUNS.glob("*/*/*") if path.is_file()}
+    assert len(written) > 10
+    assert written - {"report.html", "stages"} <= {*OF_A_RUN}
 
 
 def test_debug_shows_where(

@@ -4,9 +4,12 @@
 ``corpus``, by the name of the reader, and read again here.
 """
 
+import json
 import random
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -57,6 +60,24 @@ def test_damage_ends_well(places: dict[str, tuple[Reader, Path]]) -> None:
 
     damaged()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KIB
+
+
+def test_damage_that_coverage_guides_ends_well(tmp_path: Path) -> None:
+    """Half a minute of what the hour was; not of the tests' own packages: ``covlearn[fuzz]``."""
+    pytest.importorskip("atheris", reason="needs pip install 'covlearn[fuzz]'")
+    command = [sys.executable, "-m", "tests.hostile.fuzz", "--minutes", "0.5", "--seed", "1"]
+    done = subprocess.run(
+        [*command, "--findings", str(tmp_path)],
+        cwd=CORPUS.parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["faults"] == [], done.stdout
+    assert found["files"] > 100
+    assert list(tmp_path.iterdir()) == []
 
 
 DEEP = 100_000

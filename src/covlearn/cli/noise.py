@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import step_bars
 from covlearn.cli.say import say
+from covlearn.cli.targets import check_target
 
 if TYPE_CHECKING:
     from covlearn.noise import NoiseCard
@@ -66,6 +67,7 @@ def noise(args: argparse.Namespace) -> int:
 
     if args.file.suffix != ".npz":
         raise ValueError(f"--out must end in .npz, got {str(args.file)!r}")
+    check_target(args.file, read=args.data)
     with step_bars() as progress:
         progress("drawing", 0, 0)
         source = load_data(args.data)

@@ -6,6 +6,7 @@ from typing import Any
 
 from covlearn.cli.fit import add_columns, read, skipped_lines
 from covlearn.cli.say import add_allow, say
+from covlearn.cli.targets import check_target
 
 EXAMPLE = """\
 example:
@@ -48,8 +49,7 @@ def predict(args: argparse.Namespace) -> int:
 
     device = resolve_device(args.device)
     fitted = load(args.run, allow=args.allow)
-    if args.out.is_dir():
-        raise ValueError(f"{args.out} must be a file, but it is a folder; name a file in it")
+    check_target(args.out, read=args.source)
     examples = read(args, recipe=fitted.recipe, look=args.dry_run)
     left_out = skipped_lines([{"id": item.id, "reason": item.reason} for item in examples.skipped])
     if args.dry_run:

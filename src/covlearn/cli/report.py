@@ -6,6 +6,7 @@ from typing import Any
 
 from covlearn.cli.progress import step_bars
 from covlearn.cli.say import say
+from covlearn.cli.targets import check_target
 
 EXAMPLE = """\
 example:
@@ -45,8 +46,8 @@ def report(args: argparse.Namespace) -> int:
     from covlearn.report import write_comparison, write_report  # noqa: PLC0415
     from covlearn.report.page import COMPARISON  # noqa: PLC0415
 
-    if args.file is not None and args.file.is_dir():
-        raise ValueError(f"{args.file} must be a file, but it is a folder; name a file in it")
+    if args.file is not None:
+        check_target(args.file)
     if len(args.runs) > 1:
         file = write_comparison(args.runs, args.file or Path(COMPARISON))
     else:
