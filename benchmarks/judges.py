@@ -1,5 +1,7 @@
 """Who finds the wrong labels: the sieve, the network that was trained on D̂, or the mean of both.
 
+And whether the given label helps to judge itself, by Bayes' rule (:mod:`covlearn.calibration`).
+
     python -m benchmarks.judges          # digits, five noises, four seeds each
 
 One CAL a cell with averaged predictions. Of each judge, by clean labels: the share of its labels
@@ -17,6 +19,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.measure import environment
+from covlearn.calibration import label_posterior, surest_transition
 from covlearn.data.sources import load_data, with_noise
 from covlearn.job import Job, settled
 from covlearn.methods.base import view_of
@@ -55,7 +58,17 @@ def one(noise: str, seed: int) -> dict[str, dict[str, Any]]:
     assert source.clean is not None
     sieve, last = run.refined_by.exp(), run.predict(model)[0].softmax(dim=1)
     judges = {"sieve": sieve, "last network": last, "both": (sieve + last) / 2}
+    judges |= {
+        f"{name}, with the label": with_label(judges[name], source.train.y)
+        for name in ("last network", "both")
+    }
     return {name: judged(probs, source.train.y, source.clean) for name, probs in judges.items()}
+
+
+def with_label(probs: Tensor, noisy: Tensor) -> Tensor:
+    """The same with the given label as evidence, by Bayes' rule and T counted on all of them."""
+    logs = probs.double().clamp(min=1e-9).log()
+    return label_posterior(logs, noisy, surest_transition(logs, noisy, surest=1.0)).exp().float()
 
 
 def main() -> None:
@@ -74,7 +87,7 @@ def main() -> None:
             figure: statistics.fmean(cell[judge][figure] for cell in cells.values())
             for figure in next(iter(cells.values()))[judge]
         }
-        for judge in ("sieve", "last network", "both")
+        for judge in next(iter(cells.values()))
     }
     print(json.dumps(means, indent=2))
     record = {"environment": environment(), "means": means, "cells": cells}

