@@ -25,8 +25,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import cross_val_predict, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from benchmarks.probe_features import write_folder
@@ -38,7 +42,7 @@ from covlearn.inputs import read_examples
 from covlearn.inputs.extractors import LITE0
 from covlearn.methods.base import view_of
 from covlearn.methods.presets import preset
-from covlearn.noise import instance_dependent, symmetric
+from covlearn.noise import confused, instance_dependent, symmetric
 from covlearn.preparation import Standardizer
 from covlearn.run import LocalRun
 from covlearn.sieve import adjusted_loss
@@ -100,7 +104,23 @@ def noisy_labels(split: Split, spec: str, seed: int) -> Tensor:
     options: Any = {"rate": float(rate), "num_classes": split.num_classes, "seed": seed}
     if kind == "symmetric":
         return torch.from_numpy(symmetric(split.y, **options).label)
+    if kind == "confused":
+        probs = labeller_probs(split.x.numpy(), split.y.numpy())
+        return torch.from_numpy(confused(split.y, probs=probs, rate=float(rate), seed=seed).label)
     return torch.from_numpy(instance_dependent(split.x, split.y, variant=kind, **options).label)
+
+
+def labeller_probs(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+    """Out-of-fold probabilities of one who sees less than a network does: a few components."""
+    labeller = make_pipeline(
+        StandardScaler(),
+        PCA(min(8, len(np.unique(y)) + 1), random_state=0),
+        LogisticRegression(max_iter=500),
+    )
+    probs: NDArray[Any] = cross_val_predict(
+        labeller, x.reshape(len(x), -1), y, cv=5, method="predict_proba"
+    )
+    return probs
 
 
 def detection(

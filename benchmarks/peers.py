@@ -64,6 +64,7 @@ FASHION = Path("/usr/share/datasets/fashion-mnist")
 FASHION_IMAGES, FASHION_FEATURES = 10_000, 50
 FOLDS = 5
 AVERAGE_SHARE = 1 / 6  # of the steps, as ours
+ALL_NOISES = (*NOISES, "confused:0.2", "confused:0.4")
 Row = dict[str, Any]
 
 
@@ -264,7 +265,7 @@ def main() -> None:
         (name, spec, seed, group)
         for name in names
         for seed in range(options.seeds)
-        for spec in NOISES
+        for spec in ALL_NOISES
         for group in options.groups
         if not options.only or any(part in f"{name}/{spec}" for part in options.only)
         if any((name, spec, seed, method) not in done for method in GROUPS[group][1])

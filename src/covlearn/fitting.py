@@ -44,6 +44,10 @@ from covlearn.verdicts import DROP, Verdicts, decided, judge
 Settings = Mapping[str, Any] | Sequence[str]
 SCALE_SPREAD = 0.5
 """How far, as a logarithm, a network's sureness may be off (``benchmarks/calibration.py``)."""
+COUNTED = 0.75
+"""The share of the sieves' predictions, the surest of each class, that the verdicts' T is counted on.
+Labels that are wrong where examples are hard are not among the surest (``benchmarks/counted.py``).
+"""
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,7 @@ def fit_split(
         # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came
         # from (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
         relearned = evidence.contradictory and run.refined_by is not None
-        transition = surest_transition(crossed[judged], split.y.cpu()[judged], surest=surest)
+        transition = surest_transition(crossed[judged], split.y.cpu()[judged], surest=COUNTED)
         judge_by = own_logits if relearned else crossed
         logits = label_posterior(judge_by, split.y.cpu(), transition, spread=SCALE_SPREAD)
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
