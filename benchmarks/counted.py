@@ -4,8 +4,8 @@
 
 T is counted where the sieves are surest, since elsewhere their own errors look like wrong labels.
 But labels that are wrong where examples are hard, as people's are, are not there. Of each share,
-by clean labels: how well verdicts find wrong labels, the share of repaired labels that is right, and
-by how many points quality is off. D̂, and so the network, is the same for all.
+by clean labels: how well verdicts find wrong labels, the share of repaired labels that is right,
+and by how many points quality is off. D̂, and so the network, is the same for all.
 """
 
 import argparse

@@ -45,7 +45,7 @@ Settings = Mapping[str, Any] | Sequence[str]
 SCALE_SPREAD = 0.5
 """How far, as a logarithm, a network's sureness may be off (``benchmarks/calibration.py``)."""
 COUNTED = 0.75
-"""The share of the sieves' predictions, the surest of each class, that the verdicts' T is counted on.
+"""The share of the sieves' predictions, the surest of each class, that verdicts count T on.
 Labels that are wrong where examples are hard are not among the surest (``benchmarks/counted.py``).
 """
 
