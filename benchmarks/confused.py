@@ -18,7 +18,7 @@ from torch import Tensor
 from covlearn.data import Split
 from covlearn.data.sources import load_data
 from covlearn.engine import Plan
-from covlearn.job import augmented
+from covlearn.job import augmented, make_machine, resolve_device
 from covlearn.methods import presets
 from covlearn.methods.ce import CrossEntropy
 from covlearn.noise import confused
@@ -39,12 +39,14 @@ def labeller_probs(split: Split, *, plan: Plan, net: str) -> Tensor:
     order = torch.randperm(len(split.y), generator=torch.Generator().manual_seed(0))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
     probs = torch.empty(len(split.y), split.num_classes)
+    machine = make_machine(resolve_device("auto"), {})
     for seen, labelled in (halves, halves[::-1]):
-        run = LocalRun(part(split, seen), net_name=net)
+        run = LocalRun(part(split, seen), net_name=net, machine=machine)
         model = run.net("labeller")
         run.train("labeller", model, CrossEntropy(), plan)
-        logits, _ = LocalRun(part(split, labelled), net_name=net).predict(model)
-        probs[labelled] = logits.softmax(dim=1)
+        other = LocalRun(part(split, labelled), net_name=net, machine=machine)
+        logits, _ = other.predict(model)
+        probs[labelled] = logits.float().softmax(dim=1)
     return probs
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import fit_cifar10, last_network
+from benchmarks import confused, fit_cifar10, last_network, with_label
 from covlearn import cli
+from covlearn.data.sources import load_data, with_noise
 from covlearn.fitted import load
 from covlearn.metrics import calibration_error
 
@@ -94,3 +95,35 @@ def test_the_committed_fit_agrees_with_its_bins() -> None:
     judged = committed("fit_cifar10.json")["judged"]
     off = 100 * calibration_error([row[1:] for row in judged["quality bins"]])
     assert off == pytest.approx(judged["quality off by, points"], abs=0.01)
+
+
+def test_labels_of_a_small_network_that_confuses_digits(tmp_path: Path) -> None:
+    confused.main(["digits", "--net", "mlp", "--epochs", "4", "--out", str(tmp_path)])
+    source = load_data("digits")
+    path = tmp_path / "confused_0.4_digits.npz"
+    noisy, card = with_noise(source, f"file:{path}", seed=0)
+    assert card is not None
+    assert (card.variant, card.requested_rate) == ("confused", 0.4)
+    assert card.actual_rate == pytest.approx(0.4, abs=0.05)
+    assert (noisy.train.y != source.train.y).float().mean() == pytest.approx(card.actual_rate)
+
+
+def test_the_given_label_beside_the_last_networks_judgement(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "with_label.json"
+    assert cli.main([*TRAINED, "--out", str(run), "--set", *QUICK, "judges=both"]) == 0
+    with_label.main([f"small={run}", "--out", str(out)])
+    (made,) = json.loads(out.read_text()).values()
+    (before, *_) = committed("with_label.json").values()
+    assert {name: list(judge) for name, judge in made.items()} == {
+        name: list(judge) for name, judge in before.items()
+    }
+    recorded = json.loads((run / "result.json").read_text())["labels"]
+    assert made["written by the run"]["share right"] == recorded["quality"]["share_right"]
+    probs, columns = np.load(run / "probs.npz")["probs"], read_labels(run)
+    right = (probs.argmax(axis=1) == columns["clean"]).mean()
+    assert made["last network"]["share right"] == pytest.approx(right, abs=1e-3)
+    assert 0 < made["with the label, T of the surest 100%"]["share right"] <= 1
+
+
+def read_labels(run: Path) -> Any:
+    return np.genfromtxt(run / "labels.csv", delimiter=",", names=True)
