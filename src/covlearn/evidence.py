@@ -16,6 +16,8 @@ from torch import Tensor
 
 from covlearn.checks import Array, check_labels, check_scores
 
+__all__ = ["Evidence", "noise_evidence"]
+
 FEWEST = 30  # surest examples that must be looked at
 # The chance at which probabilities of other examples would fit the labels as well. Predictions of
 # sieves that share examples are not independent, and their fit to random labels scatters more

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from covlearn.checks import Array, as_tensor, check_labels
+from covlearn.kinds import checked
 from covlearn.records import Accuracy, Figure
 from covlearn.transition import count_transition, transition_error
 
@@ -111,6 +112,7 @@ def average_precision(score: Array, wrong: Array) -> float | None:
     return float((precision * hits).sum() / hits.sum())
 
 
+@checked
 def reliability(stated: Array, right: Array, *, bins: int = 10) -> list[tuple[int, float, float]]:
     """Of each bin of stated probabilities: how many, their mean, and the share that was right.
 
@@ -129,12 +131,16 @@ def reliability(stated: Array, right: Array, *, bins: int = 10) -> list[tuple[in
     return rows
 
 
+@checked
 def calibration_error(rows: Sequence[Sequence[float]]) -> float:
     """Σ_bins (share of the examples) · |stated − right|, of what ``reliability`` gives."""
     total = sum(count for count, _, _ in rows)
+    if not total:
+        raise ValueError("rows must hold an example at least, got none; give what reliability says")
     return sum(count * abs(stated - right) for count, stated, right in rows) / total
 
 
+@checked
 def accuracy_of(
     history: Sequence[Mapping[str, float]], *, chosen_by: str = "held-out noisy labels"
 ) -> Accuracy:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import torch
 
+from covlearn.kinds import check_fields
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -30,6 +32,7 @@ class Plan:
     """How many classes of that average are kept for each example, the largest; None: all."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
             raise ValueError(
                 f"expected epochs ≥ 0, batch_size ≥ 1 and lr > 0, got epochs={self.epochs}, "
@@ -65,6 +68,7 @@ class Machine:
     The batches are the same whatever their number."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.workers is not None and self.workers < 0:
             raise ValueError(f"workers must be at least 0, got {self.workers}")
 

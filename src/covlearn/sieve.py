@@ -19,6 +19,7 @@ from covlearn.checks import (
     check_rate,
     check_scores,
 )
+from covlearn.kinds import checked
 from covlearn.losses import pick
 
 # How far apart two groups must be, in units of their spread √((σ₁² + σ₂²)/2). Cut in two at best, a
@@ -43,6 +44,7 @@ class Refined:
         return self.label < 0
 
 
+@checked
 def hold_fixed(refined: Refined, noisy: Tensor, trusted: Tensor | None) -> Refined:
     """D̂ with the labels that a person decided on as they are.
 
@@ -264,6 +266,7 @@ def _adjusted_loss(probs: Tensor, noisy: Tensor, eps: float = 1e-8) -> Tensor:
     return torch.where(given.isinf(), given, given - loss_BK.mean(dim=1))
 
 
+@checked
 def refine_scores(
     score: Tensor, prediction: Tensor, noisy: Tensor, *, lower: float, upper: float | None = None
 ) -> Refined:

@@ -28,8 +28,11 @@ import torch
 from numpy.typing import NDArray
 
 from covlearn.checks import Array, check_labels, check_scores
+from covlearn.kinds import checked
 
 KEEP, RELABEL, DROP, REVIEW = DECISIONS = ("keep", "relabel", "drop", "review")
+__all__ = ["Verdicts", "decided", "judge"]
+
 RELABEL_BELOW = 0.2
 REVIEW_BELOW, REVIEW_SHARE = 0.05, 0.01
 BY_A_PERSON = "decided by a person"
@@ -120,6 +123,7 @@ def judge(
     )
 
 
+@checked
 def decided(verdicts: Verdicts, trusted: NDArray[np.bool_]) -> Verdicts:
     """The verdicts with the labels that a person decided on kept, whatever the model says.
 

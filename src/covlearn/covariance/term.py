@@ -26,6 +26,7 @@ from covlearn.checks import (
     check_strength,
     check_weight,
 )
+from covlearn.kinds import shown
 from covlearn.losses import Rows, per_class, pick, weighted_logs
 from covlearn.transition import EmptyClass, count_transition
 
@@ -207,6 +208,10 @@ def check_batch(
     mean_loss: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Logits in float32 at least, labels and refined labels as int64, weights, all of one batch."""
+    if not isinstance(stats, SecondOrder):
+        raise ValueError(
+            f"stats must be a SecondOrder, got {shown(stats)}; SecondOrder.from_labels(…) makes one"
+        )
     num_classes = len(stats.class_weight)
     if mean_loss is not None and as_tensor(mean_loss).shape != (num_classes, num_classes):
         raise ValueError(

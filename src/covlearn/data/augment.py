@@ -169,3 +169,26 @@ def move(
     moved = flat.gather(1, source.reshape(size, -1, 1).expand(-1, -1, channels))
     moved = moved.view(size, height, width, channels)
     return moved if inside.ndim == 0 else moved * inside.expand(size, height, width).unsqueeze(-1)
+
+
+def check_inputs(
+    dtype: torch.dtype, shape: tuple[int, ...], augmentation: Augmentation | None
+) -> None:
+    """uint8 images with an augmentation, or float features without."""
+    if dtype == torch.uint8:
+        if len(shape) != 4 or augmentation is None:
+            raise ValueError(
+                "uint8 inputs must be images (N, H, W, C) with an augmentation that holds at least "
+                f"mean and std, got shape {shape} and augmentation {augmentation}"
+            )
+        if len(augmentation.mean) != shape[3] or len(augmentation.std) != shape[3]:
+            raise ValueError(
+                f"augmentation must have a mean and a std for each of {shape[3]} channels, got "
+                f"{len(augmentation.mean)} and {len(augmentation.std)}"
+            )
+        augmentation.shape(*shape[1:3])  # refuses a window that does not fit
+    elif not dtype.is_floating_point or augmentation is not None:
+        raise ValueError(
+            f"inputs must be uint8 images with an augmentation or float features without, got "
+            f"{dtype} and augmentation {augmentation}"
+        )

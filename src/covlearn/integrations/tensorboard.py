@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from covlearn import records
 from covlearn.integrations.extras import library
+from covlearn.kinds import checked
 
 
 class TensorBoard:
@@ -52,6 +53,7 @@ class TensorBoard:
         self.close()
 
 
+@checked
 def write_tensorboard(run: str | os.PathLike[str], folder: str | os.PathLike[str]) -> int:
     """The epochs of a run, finished or not, as curves; returns how many epochs there are.
 

@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from covlearn.checks import Array, check_num_classes, check_rate, check_transition
+from covlearn.kinds import checked
 from covlearn.noise.card import NoisyLabels, with_card
 from covlearn.noise.inputs import (
     as_numpy,
@@ -58,6 +59,7 @@ def class_dependent(y: Array, *, transition: Array, seed: int) -> NoisyLabels:
     return _by_class(y, matrix, seed=seed, variant="class_dependent", rate=None)
 
 
+@checked
 def part_dependent(
     y: Array, part: Array, *, transitions: Array | Sequence[Array], seed: int
 ) -> NoisyLabels:

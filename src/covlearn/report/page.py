@@ -10,6 +10,7 @@ from typing import Any
 import covlearn
 from covlearn import records
 from covlearn.inputs import Progress
+from covlearn.kinds import checked
 from covlearn.report.collect import collect
 from covlearn.report.compare import compare
 from covlearn.report.embed import embedded
@@ -18,6 +19,7 @@ REPORT, COMPARISON = "report.html", "comparison.html"
 SCRIPTS = ("dom.js", "charts.js", "decisions.js", "gallery.js", "threshold.js", "report.js")
 
 
+@checked
 def write_report(
     folder: Path, file: Path | None = None, *, progress: Progress | None = None
 ) -> Path:
@@ -27,6 +29,7 @@ def write_report(
     return file
 
 
+@checked
 def write_comparison(folders: Sequence[Path], file: Path) -> Path:
     """Writes the page that sets several runs side by side."""
     records.write_bytes(file, page(compare(folders)).encode())

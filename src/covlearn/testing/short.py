@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 from covlearn.engine import Plan
+from covlearn.kinds import checked
 from covlearn.schedules import Ramp
 
 M = TypeVar("M")
@@ -13,6 +14,7 @@ EPOCH_FIELDS = ("_epochs", "_from", "_every")
 """How the name of a whole number that counts epochs ends."""
 
 
+@checked
 def shortened(
     method: M,
     *,

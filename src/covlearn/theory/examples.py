@@ -5,6 +5,7 @@ Each is as small as it can be, and its point is in the docstring; the tests hold
 
 import numpy as np
 
+from covlearn.kinds import checked
 from covlearn.theory.problem import Floats, Ints, Problem, binary_problem, one_hot
 
 
@@ -121,6 +122,7 @@ def hard_boundary(num_points: int = 200) -> tuple[Floats, Problem]:
     return x, problem
 
 
+@checked
 def growing_proxy(wrong: float, *, follows_noise: bool = True) -> tuple[Problem, Floats]:
     """``noisy_corner`` in a hundred places, and a D̂ wrong on a share ``wrong`` of them.
 
