@@ -224,6 +224,16 @@ def check_rate(rate: float, *, name: str = "rate") -> float:
     return float(rate)
 
 
+def check_device(device: torch.device | str | None) -> torch.device | None:
+    """A device that PyTorch knows; None stays."""
+    try:
+        return None if device is None else torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(
+            f"device must be one of PyTorch's, as 'cpu' or 'cuda', got {shown(device)}"
+        ) from None
+
+
 def check_eps(eps: float) -> float:
     """A cut-off ε ≥ 0 in −ln(p + ε)."""
     if not isinstance(eps, int | float | np.number) or not 0 <= eps < math.inf:

@@ -16,7 +16,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from covlearn.kinds import checked, shown
+from covlearn.kinds import check_kind, checked, shown
 
 __all__ = ["check_allowed", "override", "parse_settings", "plain", "typed", "with_settings"]
 
@@ -52,6 +52,8 @@ def typed(hint: type[T], value: Any) -> T:
     >>> typed(tuple[int, ...], "60,80")
     (60, 80)
     """
+    if type(hint).__hash__ is None:
+        raise ValueError(f"hint must be a type, got {shown(hint)}")
     result: T = _convert(hint, value)
     return result
 
@@ -72,6 +74,7 @@ def parse_settings(settings: Iterable[str]) -> Tree:
     """``["plan.epochs=3", "beta.value=1"]`` as ``{"plan": {"epochs": "3"}, "beta": …}``."""
     tree: Tree = {}
     for setting in settings:
+        check_kind(setting, str, name="a setting")
         path, equals, text = setting.partition("=")
         *parents, name = path.strip().split(".")
         if not equals or not all([*parents, name]):

@@ -15,6 +15,7 @@ from scipy.stats import binom, norm
 from torch import Tensor
 
 from covlearn.checks import Array, check_labels, check_scores
+from covlearn.kinds import checked
 
 __all__ = ["Evidence", "noise_evidence"]
 
@@ -71,6 +72,7 @@ class Evidence:
         return f"{what}: {verdict} {against}"
 
 
+@checked
 def noise_evidence(
     logits: Array,
     given: Array,

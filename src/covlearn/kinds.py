@@ -110,7 +110,7 @@ def fits(value: Any, hint: Any) -> bool:
     kind = origin or hint
     if kind in NUMBERS:
         return isinstance(value, NUMBERS[kind]) and not isinstance(value, bool)
-    if isinstance(kind, type) and not _without_values(kind):
+    if kind is not Any and isinstance(kind, type) and not _without_values(kind):
         return _is_a(value, kind) and _members_fit(value, args)
     return kind is not Callable or callable(value)
 

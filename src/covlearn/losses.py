@@ -46,8 +46,8 @@ def cross_entropy(logits: Tensor, y: Tensor, *, eps: float = 1e-8) -> Tensor:
 def generalized_cross_entropy(logits: Tensor, y: Tensor, *, q: float = 0.7) -> Tensor:
     """L_q = (1 − p_y^q) / q (Zhang & Sabuncu 2018): cross-entropy for q → 0, half the MAE at 1."""
     logits, y = check_pair(logits, y)
-    if not 0 < q <= 1:
-        raise ValueError(f"q must lie in (0, 1], got {q}; for q → 0 use cross_entropy")
+    if not isinstance(q, int | float) or not 0 < q <= 1:
+        raise ValueError(f"q must lie in (0, 1], got {q!r}; for q → 0 use cross_entropy")
     # Through ln p rather than p: the derivative of p^q is infinite where p underflows to zero.
     return -torch.expm1(q * _log_prob(logits, y, 0.0)) / q
 
@@ -56,9 +56,10 @@ def truncated_generalized_cross_entropy(
     logits: Tensor, y: Tensor, *, q: float = 0.7, k: float = 0.5
 ) -> Tensor:
     """L_q where p_y > k, the constant L_q(k), without gradient, elsewhere."""
-    if not 0 < k < 1:
-        raise ValueError(f"k must lie in (0, 1), got {k}; examples with p_y ≤ k are cut off")
-    return generalized_cross_entropy(logits, y, q=q).clamp(max=(1 - k**q) / q)
+    if not isinstance(k, int | float) or not 0 < k < 1:
+        raise ValueError(f"k must lie in (0, 1), got {k!r}; examples with p_y ≤ k are cut off")
+    loss = generalized_cross_entropy(logits, y, q=q)  # refuses a wrong q
+    return loss.clamp(max=(1 - k**q) / q)
 
 
 def forward_corrected(

@@ -38,6 +38,7 @@ class LabelQuality:
     """Mean absolute error of the entries of T̂, counted on D̂, against the true T."""
 
 
+@checked
 def accuracy(prediction: Array, true: Array) -> float:
     """Share of predictions, (N,), that are right.
 
@@ -48,6 +49,7 @@ def accuracy(prediction: Array, true: Array) -> float:
     return int((prediction == true).sum()) / len(true)
 
 
+@checked
 def memorisation(prediction: Array, noisy: Array, clean: Array) -> float | None:
     """Share of the wrong labels that the network predicts: #{p = ỹ ≠ y} / #{ỹ ≠ y}.
 
@@ -60,6 +62,7 @@ def memorisation(prediction: Array, noisy: Array, clean: Array) -> float | None:
     return _share((prediction == noisy) & wrong, wrong)
 
 
+@checked
 def label_quality(refined: Array, noisy: Array, clean: Array, *, num_classes: int) -> LabelQuality:
     """D̂ against the clean labels.
 
@@ -89,6 +92,7 @@ def label_quality(refined: Array, noisy: Array, clean: Array, *, num_classes: in
     )
 
 
+@checked
 def average_precision(score: Array, wrong: Array) -> float | None:
     """Mean over the wrong labels of the precision at their rank, the highest score first.
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from covlearn.checks import Array, as_tensor, at_least_float32
+from covlearn.kinds import checked
 
 Kernel: TypeAlias = Callable[[Tensor, Tensor], Array]
 """Rows (n, d) and (m, d) to the n×m values k(x, z), symmetric and positive semi-definite."""
@@ -46,6 +47,7 @@ class MeanMatching:
     bandwidth: float | None
 
 
+@checked
 def kernel_mean_matching(
     features: Array,
     kept: Array,
@@ -104,12 +106,10 @@ def kernel_mean_matching(
     if kernel == "rbf":
         bandwidth = median_bandwidth(features, seed=seed) if bandwidth is None else bandwidth
         evaluate = _rbf(bandwidth)
-    elif callable(kernel):
+    else:
         if bandwidth is not None:
             raise ValueError(f'bandwidth is for kernel="rbf", got {bandwidth} with a callable')
         evaluate = _checked(kernel)
-    else:
-        raise ValueError(f'kernel must be "rbf" or a callable k(x, z), got {kernel!r}')
 
     if landmarks is None:
         moments = _exact_moments(features, kept, evaluate, block_size)
@@ -123,13 +123,13 @@ def kernel_mean_matching(
             f"{found.objective:.3g} is within {found.gap:.3g} of the least, wanted "
             f"{tol} · {found.unweighted:.3g}; raise max_iter, tol or ridge",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,  # past the check of its arguments
         )
-    gamma_N = torch.zeros(len(kept), dtype=torch.float64, device=features.device)
-    gamma_N[kept] = found.gamma
+    gamma_N = features.new_zeros(len(kept), dtype=torch.float64).masked_scatter(kept, found.gamma)
     return replace(found, gamma=gamma_N, bandwidth=bandwidth)
 
 
+@checked
 def median_bandwidth(features: Array, *, sample: int = 1000, seed: int = 0) -> float:
     """The median of the positive distances between ``sample`` examples: the RBF's usual width."""
     features = _check_features(features)

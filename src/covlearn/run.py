@@ -183,6 +183,7 @@ def held_out(num_examples: int, share: float, seed: int) -> tuple[Tensor, Tensor
     return order[count:].sort().values, order[:count].sort().values
 
 
+@checked
 def method_name(method: Method) -> str:
     """The name under which ``covlearn train --method`` finds the method's class."""
     kind = type(method)

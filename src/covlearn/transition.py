@@ -19,10 +19,12 @@ from covlearn.checks import (
     check_transition,
     check_weight,
 )
+from covlearn.kinds import checked
 
 EmptyClass: TypeAlias = Literal["error", "identity"]
 
 
+@checked
 def count_transition(
     refined: Array,
     noisy: Array,
@@ -52,6 +54,7 @@ def count_transition(
     return _rows_to_one(joint_KK, empty_class, "refined example with a positive weight")
 
 
+@checked
 def anchor_transition(probs: Array, *, percentile: float | None = 97.0) -> Tensor:
     """T̂[i] = P̂(noisy = · | x^i), the posterior at the anchor x^i of class i; rows sum to one.
 
@@ -77,6 +80,7 @@ def anchor_transition(probs: Array, *, percentile: float | None = 97.0) -> Tenso
     return posterior_KK / posterior_KK.sum(dim=1, keepdim=True)
 
 
+@checked
 def confident_joint(probs: Array, noisy: Array, *, num_classes: int) -> Tensor:
     """K×K counts of (inferred true class, noisy class); column j sums to the examples labelled j.
 
@@ -115,6 +119,7 @@ def confident_joint(probs: Array, noisy: Array, *, num_classes: int) -> Tensor:
     return count_KK / count_KK.sum(dim=0) * labelled_K
 
 
+@checked
 def confident_transition(
     probs: Array, noisy: Array, *, num_classes: int, empty_class: EmptyClass = "error"
 ) -> Tensor:
@@ -123,6 +128,7 @@ def confident_transition(
     return _rows_to_one(joint_KK, empty_class, "example that is confidently of the class")
 
 
+@checked
 def dual_transition(
     probs: Array,
     noisy: Array,
@@ -145,6 +151,7 @@ def dual_transition(
     return anchor_transition(probs, percentile=percentile) @ counted_KK
 
 
+@checked
 def revised_transition(transition: Array, slack: Array) -> Tensor:
     """T + ΔT with each row projected on the probability simplex (T-revision, Xia et al. 2019).
 
@@ -168,6 +175,7 @@ def revised_transition(transition: Array, slack: Array) -> Tensor:
     return project_rows(transition.to(slack) + slack)
 
 
+@checked
 def project_rows(matrix: Array) -> Tensor:
     """The nearest valid rows: argmin ‖w − v‖² over w ≥ 0, Σ w = 1, for each row v.
 
@@ -192,6 +200,7 @@ def project_rows(matrix: Array) -> Tensor:
     return projected_RK - projected_RK.detach().clamp(max=0)
 
 
+@checked
 def transition_error(
     estimated: Array,
     true: Array,

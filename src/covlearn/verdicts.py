@@ -59,6 +59,7 @@ class Verdicts:
         return np.where(self.decision == RELABEL, self.suggested, self.given)
 
 
+@checked
 def judge(
     given: Array,
     logits: Array,
@@ -89,6 +90,8 @@ def judge(
         )
     log_NK = check_scores(logits).detach().cpu().double().log_softmax(dim=1)
     num_classes = log_NK.shape[1]
+    if classes is not None and len(classes) != num_classes:
+        raise ValueError(f"classes must name {num_classes} classes, got {len(classes)}")
     given = check_labels(given, num_classes=num_classes, length=len(log_NK), name="given").cpu()
     quality = log_NK.gather(1, given[:, None]).flatten().exp()
     rival_share, rival = log_NK.scatter(1, given[:, None], -torch.inf).max(dim=1)

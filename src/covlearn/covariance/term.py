@@ -116,7 +116,7 @@ def covariance_term(
     batch; the mean over all their examples is then the term.
     """
     logits, y, refined, weight = check_batch(logits, y, refined, stats, weight, mean_loss)
-    loss_BK = -(logits.softmax(dim=1) + eps).log()
+    loss_BK = -(logits.softmax(dim=1) + check_eps(eps)).log()
     share_B = example_share(refined, stats, weighting, weight, mass, loss_BK.dtype)
     return (share_B * deviation(loss_BK, y, refined, stats, mean_loss)).mean()
 
@@ -213,10 +213,11 @@ def check_batch(
             f"stats must be a SecondOrder, got {shown(stats)}; SecondOrder.from_labels(…) makes one"
         )
     num_classes = len(stats.class_weight)
-    if mean_loss is not None and as_tensor(mean_loss).shape != (num_classes, num_classes):
+    square = (num_classes, num_classes)
+    if mean_loss is not None and as_tensor(mean_loss, name="mean_loss").shape != square:
         raise ValueError(
             f"mean_loss must be {num_classes}×{num_classes}, the mean of ℓ_j over refined class i, "
-            f"got {tuple(mean_loss.shape)}"
+            f"got {shown(mean_loss)}"
         )
     logits = check_scores(logits, num_classes=num_classes)
     size = len(logits)
@@ -272,6 +273,9 @@ def example_share(
     if mass is None:
         mass_K = in_fixed_order(refined, gamma_B, len(stats.class_weight))
     else:
+        mass = as_tensor(mass, name="mass")
+        if mass.shape != (len(stats.class_weight) + 1,):
+            raise ValueError(f"mass must be what batch_mass gives, got shape {tuple(mass.shape)}")
         mass_K, size = mass[:-1].to(dtype), mass[-1].to(dtype)
     # A class without mass in the batch has examples with γ = 0 at most: the bound keeps 0/0 out.
     scale_K = stats.class_weight.to(dtype) / mass_K.clamp(min=1e-30)

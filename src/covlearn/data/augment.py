@@ -9,6 +9,7 @@ from torch import Tensor
 
 from covlearn import kernels
 from covlearn.data import counter
+from covlearn.kinds import check_fields
 
 Linear = tuple[Tensor, Tensor, Tensor, Tensor]
 """yy, yx, xy, xx, (B,) each: what is y below and x right of the middle comes from yy·y + yx·x below
@@ -34,6 +35,7 @@ class Augmentation:
     centred: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.window < 0 or (self.window and self.crop):
             raise ValueError(
                 "augmentation takes either a window of the image or a crop of what is around it, "

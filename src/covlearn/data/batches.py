@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from covlearn.checks import check_labels
+from covlearn.checks import check_device, check_labels
 from covlearn.data import counter
 from covlearn.data.augment import Augmentation, augment, check_inputs, gathered
 from covlearn.data.readers import Readers, can_fork
 from covlearn.data.strong import strong_view
-from covlearn.kinds import checked, shown
+from covlearn.kinds import check_fields, checked, shown
 
 WORKER_SECONDS = 120.0
 
@@ -64,6 +64,7 @@ class Split:
     """(N,) bool: labels that a person decided on, which no method may change; None: none."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not hasattr(self.x, "dtype") or not hasattr(self.x, "shape"):
             raise ValueError(
                 f"x must be a Tensor or ImageFiles, got {shown(self.x)}; torch.as_tensor(values) "
@@ -117,6 +118,7 @@ class Batches(Protocol):
 class _Batches(ABC):
     """Order, shares and mixtures; how inputs are read is left to the two implementations."""
 
+    @checked
     def __init__(
         self,
         y: Tensor,
@@ -156,7 +158,7 @@ class _Batches(ABC):
             )
         if strong and mixup:
             raise ValueError("a batch has mixtures or strong views, got both; set one of them")
-        self.device = torch.device(device)
+        self.device = check_device(device) or torch.device("cpu")
         self.y = y.long().to(self.device)
         self.num_classes = num_classes
         self.augmentation = augmentation if shuffle or augmentation is None else augmentation.still
@@ -275,6 +277,7 @@ class Loaded(_Batches):
     ``worker_seconds`` for a batch, is reported and replaced.
     """
 
+    @checked
     def __init__(
         self,
         dataset: Dataset[Tensor],

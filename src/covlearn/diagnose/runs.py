@@ -113,6 +113,7 @@ def diagnose_run(
     )
 
 
+@checked
 def diagnose_classifier(
     model: NoisyLabelClassifier,
     X: Any,

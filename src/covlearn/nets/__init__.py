@@ -38,6 +38,7 @@ NETS: dict[str, Builder] = {
 }
 
 
+@checked
 def build_net(
     name: str,
     *,

@@ -18,6 +18,7 @@ from covlearn import records
 from covlearn.config import nearest, plain, typed
 from covlearn.engine import Machine, Objective, Plan, Record
 from covlearn.evaluation import evaluation_batches
+from covlearn.kinds import check_kind, checked
 from covlearn.ledger import Ledger
 from covlearn.methods import Method
 from covlearn.methods.base import view_of
@@ -43,6 +44,7 @@ RECOVERED = 0.8
 """The accuracy that a method must reach on a toy where guessing gets a third."""
 
 
+@checked
 def check_method(
     method: Method,
     *,
@@ -61,6 +63,7 @@ def check_method(
     expected = dict(expected_failures or {})
     selected = list(CHECKS) if checks is None else list(checks)
     for name in [*selected, *expected]:
+        check_kind(name, str, name="a check")
         if name not in CHECKS:
             raise ValueError(
                 f"a check must be one of {', '.join(CHECKS)}, got {name!r}{nearest(name, CHECKS)}"

@@ -43,6 +43,8 @@ def check_two_processes(method: Method) -> None:
 @checked
 def require_equal_one(method: Method, outcomes: Sequence[Tensors], **options: Any) -> None:
     """What the processes ended with is the same, and that of one up to rounding."""
+    if not outcomes:
+        raise ValueError("outcomes must hold one of each process, got none; see fit_in_processes")
     first, *others = outcomes
     alone = fitted(method, **options)
     compared = [(other, 0.0, "each other") for other in others] + [(alone, CLOSE, "one")]

@@ -35,6 +35,8 @@ class Toy(NamedTuple):
 @checked
 def make_toy(num_examples: int = 120, *, images: bool = False) -> Toy:
     """The same toy whenever it is asked for; a linear classifier gets its test labels right."""
+    if num_examples < 3:
+        raise ValueError(f"num_examples must be at least 3, one a class, got {num_examples}")
     generator = torch.Generator().manual_seed(0)
 
     def clouds() -> Split:

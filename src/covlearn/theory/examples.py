@@ -106,6 +106,7 @@ def regions() -> Problem:
     return binary_problem(np.full(10, 0.1), [1, 0] * 5, flip, flip)
 
 
+@checked
 def hard_boundary(num_points: int = 200) -> tuple[Floats, Problem]:
     """Points x in (0, 1), Y* = +1 for x > ½, e₋ = 0.35, e₊ = 0.1 rising to 0.48 at x = ½.
 

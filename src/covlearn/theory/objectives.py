@@ -44,6 +44,7 @@ def error_price(problem: Problem, coefficient: Floats) -> Floats:
     Positive: every minimiser is right at x. Negative: every minimiser is wrong there.
     """
     is_label = one_hot(problem.clean, problem.num_classes).astype(bool)
+    coefficient = check_loss(problem, coefficient, name="coefficient")
     rivals = np.where(is_label, -np.inf, coefficient)
     price: Floats = coefficient[is_label] - rivals.max(axis=1)
     return price
@@ -114,9 +115,8 @@ def cal_counted(problem: Problem, joint: ArrayLike, *, beta: float = 1.0) -> Flo
     ``joint[n, i, j]`` is P(Ŷ = i, Ỹ = j | x_n): the refined label may depend on the noisy one.
     """
     refined: Floats = check_joint(problem, joint).sum(axis=2)
-    transition: Floats = np.nan_to_num(
-        counted_transition(problem, joint)
-    )  # absent labels weigh nothing
+    # Labels that are absent weigh nothing.
+    transition: Floats = np.nan_to_num(counted_transition(problem, joint))
     return refined @ transition - beta * problem.noisy_prior
 
 

@@ -57,6 +57,7 @@ class Problem:
     clean: Ints
     transition: Floats
 
+    @checked
     def __init__(self, mass: ArrayLike, clean: ArrayLike, transition: ArrayLike) -> None:
         freeze = object.__setattr__
         freeze(self, "mass", _frozen(np.asarray(mass, dtype=np.float64)))
@@ -154,6 +155,7 @@ def binary_problem(
     return Problem(mass, clean, np.stack([rows_minus, rows_plus], axis=-2))
 
 
+@checked
 def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
     """Row n has a one at label n."""
     array = _labels(labels)

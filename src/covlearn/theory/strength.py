@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from covlearn.kinds import checked
+from covlearn.kinds import check_kind, checked
 from covlearn.theory.objectives import TIE
 from covlearn.theory.problem import Floats
 
@@ -102,6 +102,10 @@ def one_hot_coefficients(*terms: tuple[Floats, float]) -> Floats:
     The published ε = 1e-8 in the first term and 1e-5 in the others weigh P(Ỹ = k | x) 1.6 times as
     much as the rest: between one-hot outputs β acts as 0.625 β, and CAL keeps a share of T(x).
     """
+    if not terms:
+        raise ValueError("expected a coefficient with its eps at least, got none")
+    for term in terms:
+        check_kind(term, tuple[Floats, float], name="a term")
     return sum(
         (coefficient * math.log1p(1 / eps) for coefficient, eps in terms),
         start=np.zeros_like(terms[0][0]),
