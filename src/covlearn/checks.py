@@ -169,24 +169,26 @@ def check_labels(
     return labels
 
 
-def check_pair(logits: Array, y: Array) -> tuple[Tensor, Tensor]:
+def check_pair(logits: Array, y: Array, *, name: str = "y") -> tuple[Tensor, Tensor]:
     """Logits (B, K) and the labels that belong to them, (B,) or (B, J)."""
-    logits, y = check_scores(logits), as_tensor(y, name="y")
+    logits, y = check_scores(logits), as_tensor(y, name=name)
     num_examples, num_classes = logits.shape
     if y.ndim == 2:
         if y.shape[0] != num_examples:
-            raise ValueError(f"y must have {num_examples} rows, one an example, got {y.shape[0]}")
-        flat = check_labels(y.reshape(-1), num_classes=num_classes, name="y")
+            raise ValueError(
+                f"{name} must have {num_examples} rows, one an example, got {y.shape[0]}"
+            )
+        flat = check_labels(y.reshape(-1), num_classes=num_classes, name=name)
         return logits, flat.view(y.shape)
-    return logits, check_labels(y, num_classes=num_classes, length=num_examples, name="y")
+    return logits, check_labels(y, num_classes=num_classes, length=num_examples, name=name)
 
 
-def check_same(logits: Array, other: Array, *, name: str) -> None:
+def check_same(logits: Array, other: Array, *, names: tuple[str, str]) -> None:
     """Two sets of logits of one batch."""
-    logits, other = as_tensor(logits, name="logits"), as_tensor(other, name=name)
+    logits, other = as_tensor(logits, name=names[0]), as_tensor(other, name=names[1])
     if other.shape != logits.shape:
         raise ValueError(
-            f"{name} must have the shape of the logits, {tuple(logits.shape)}, got "
+            f"{names[1]} must have the shape of the logits, {tuple(logits.shape)}, got "
             f"{tuple(other.shape)}; both are of one batch"
         )
 
@@ -234,10 +236,10 @@ def check_device(device: torch.device | str | None) -> torch.device | None:
         ) from None
 
 
-def check_eps(eps: float) -> float:
+def check_eps(eps: float, *, name: str = "eps") -> float:
     """A cut-off ε ≥ 0 in −ln(p + ε)."""
     if not isinstance(eps, int | float | np.number) or not 0 <= eps < math.inf:
-        raise ValueError(f"eps must be finite and not negative, got {eps!r}; the paper has 1e-8")
+        raise ValueError(f"{name} must be finite and not negative, got {eps!r}; the paper has 1e-8")
     return eps
 
 

@@ -56,8 +56,8 @@ class Exported:
 @checked
 def export(fitted: Fitted, folder: Path, kind: str, *, copy: bool = False) -> Exported:
     """Writes an export of a kind of :data:`KINDS` to a folder that is new or empty."""
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if kind not in (kinds := (*KINDS, "folder")):
+        raise ValueError(f"kind must be one of {', '.join(kinds)}, got {kind!r}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} must be new or an empty folder; choose another name")
     partial = folder.with_name(f"{folder.name}.{os.getpid()}{records.PARTIAL}")

@@ -30,6 +30,7 @@ from covlearn.job import (
     make_method,
     resolve_device,
 )
+from covlearn.kinds import checked
 from covlearn.ledger import Ledger
 from covlearn.local_run import input_shape
 from covlearn.methods import METHODS, Method, presets
@@ -80,6 +81,7 @@ class Setup:
     augmentation: Augmentation | None = None
 
 
+@checked
 def set_up(
     method: str,
     *,

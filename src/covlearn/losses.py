@@ -28,7 +28,7 @@ from covlearn.checks import (
     check_transition,
     readable,
 )
-from covlearn.kinds import shown
+from covlearn.kinds import checked, shown
 
 CACHED_VALUES = 1 << 16  # of each of a few arrays: 256 KiB of float32, within a core's own cache
 
@@ -143,8 +143,10 @@ def peer(
     peer_eps: float = 1e-5,
 ) -> Tensor:
     """ℓ(f(x_n), y_n) − α ℓ(f(x_n1), y_n2) with n1, n2 drawn independently (Liu & Guo 2020)."""
-    check_same(logits, peer_logits, name="peer_logits")
+    check_same(logits, peer_logits, names=("logits", "peer_logits"))
     check_strength(alpha, name="alpha")
+    check_pair(peer_logits, peer_y, name="peer_y")
+    check_eps(peer_eps, name="peer_eps")
     return cross_entropy(logits, y, eps=eps) - alpha * cross_entropy(
         peer_logits, peer_y, eps=peer_eps
     )
@@ -175,7 +177,9 @@ def cores(
         prior = check_prior(prior, num_classes=logits.shape[1])
         factor_K = (beta * prior).to(logits.dtype)
         check_eps(eps)
-        return weighted_logs(logits, y, factor_K, eps=eps, all_eps=check_eps(confidence_eps))
+        return weighted_logs(
+            logits, y, factor_K, eps=eps, all_eps=check_eps(confidence_eps, name="confidence_eps")
+        )
     return cross_entropy(logits, y, eps=eps) - _per_example(
         beta * confidence(logits, prior=prior, eps=confidence_eps), y
     )
@@ -323,7 +327,7 @@ def joint(
     """(1 − λ)(ℓ_y¹ + ℓ_y²) + λ(KL(p¹‖p²) + KL(p²‖p¹)), JoCoR's loss of two networks (2020)."""
     if not isinstance(weight, int | float) or not 0 <= weight <= 1:
         raise ValueError(f"weight must lie in [0, 1], got {weight!r}; 0 leaves the two CE terms")
-    check_same(logits_1, logits_2, name="logits_2")
+    check_same(logits_1, logits_2, names=("logits_1", "logits_2"))
     supervised = cross_entropy(logits_1, y, eps=eps) + cross_entropy(logits_2, y, eps=eps)
     log_1, log_2 = (check_scores(logits).log_softmax(dim=1) for logits in (logits_1, logits_2))
     # The two divergences share their factor: KL₁₂ + KL₂₁ = Σ_k (p¹_k − p²_k)(ln p¹_k − ln p²_k).
@@ -351,6 +355,7 @@ def per_class(loss: Callable[..., Tensor], logits: Tensor, **options: Any) -> Te
     return values
 
 
+@checked
 def one_class_at_a_time(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Lets a loss that takes labels of shape (B,) only also take (B, J), in J calls."""
 

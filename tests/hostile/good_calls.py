@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from covlearn import data, losses, noise, sieve, theory
+from covlearn import data, fitted, losses, noise, sieve, theory
 from covlearn.covariance import SecondOrder
 from covlearn.data import sources
+from covlearn.data.cifar import CIFAR
 from covlearn.engine import Plan
+from covlearn.inputs import read_examples
 from covlearn.job import Job
 from covlearn.methods import METHODS
 from covlearn.noise import registry
@@ -90,6 +92,8 @@ BY_NAME: dict[str, Any] = {
 }
 ARRAY = LABELS.numpy()
 MISSING = Path("not-there")
+FITTED = fitted.load(Path(__file__).resolve().parents[1] / "fixtures/old_run/format_1/fit")
+FULL = Path(__file__).resolve().parent
 CALLS: dict[str, dict[str, Any]] = {
     "calibration.calibrated_scale": {"transition": T},
     "cells.write_cells": {"path": MISSING / "a.csv", "names": ["a"], "rows": [["b"]]},
@@ -103,12 +107,17 @@ CALLS: dict[str, dict[str, Any]] = {
     "config.plain": {"value": 1},
     "config.typed": {"hint": int, "value": "1"},
     "config.with_settings": {"settings": ["epochs=2"]},
+    "covariance.with_covariance": {"base_loss": losses.cross_entropy},
+    "losses.one_class_at_a_time": {"loss": losses.cross_entropy},
+    "schedules.Steps": {"value": 1.0},
     "covariance.cal": {"refined": LABELS},
     "covariance.class_mean_loss": {"refined": LABELS},
     "covariance.covariance_table": {"refined": LABELS},
     "covariance.covariance_term": {"refined": LABELS},
     "covariance.CALLoss": {"refined": LABELS},
-    "data.sources.from_store": {"facts": sources.CIFAR["cifar10"], "path": MISSING},
+    "data.sources.Source": {"name": "a", "train": SPLIT, "test": SPLIT},
+    "job.Job": {"data": "digits", "method": "ce"},
+    "data.sources.from_store": {"facts": CIFAR["cifar10"], "path": MISSING},
     "data.sources.from_npz": {"path": MISSING},
     "data.sources.from_clothing1m": {"root": MISSING},
     "data.clothing1m.read_part": {"root": MISSING, "name": "noisy_train"},
@@ -123,8 +132,22 @@ CALLS: dict[str, dict[str, Any]] = {
     "data.Augmentation": {"mean": (0.5,), "std": (0.5,)},
     "diagnose.Smoother": {"features": X},
     "engine.Plan": {"epochs": 3},
+    "exports.clean_table": {"fitted": FITTED},
+    "exports.export": {"fitted": FITTED, "folder": FULL, "kind": "csv"},
+    "diagnose.diagnose_run": {"fitted": FITTED, "draws": 19},
+    "fitted.fit_examples": {
+        "examples": read_examples((X, LABELS)),
+        "folder": MISSING,
+        "source": {},
+        "method": "no such method",
+    },
     "fitted.load": {"folder": MISSING},
     "inputs.read_examples": {"source": (X, LABELS)},
+    "integrations.datalab.to_datalab": {"run": FITTED, "source": MISSING},
+    "integrations.onnx.to_onnx": {"run": MISSING, "path": MISSING},
+    "integrations.tensorboard.TensorBoard": {"folder": MISSING},
+    "integrations.tensorboard.write_tensorboard": {"run": MISSING, "folder": MISSING},
+    "integrations.transformers.IndexCollator": {"collator": list},
     "job.make_machine": {"device": "cpu", "settings": {}},
     "job.make_method": {"name": "ce"},
     "job.resolve_device": {"device": "cpu"},

@@ -60,7 +60,9 @@ def _class_sums(
     check_eps(eps)
     if not isinstance(block_size, int) or block_size < 1:
         raise ValueError(f"block_size must be positive, got {block_size!r}; 8192 is a good size")
-    logits, noisy, refined, weight = check_batch(logits, noisy, refined, stats, weight)
+    logits, noisy, refined, weight = check_batch(
+        logits, noisy, refined, stats, weight, name="noisy"
+    )
     gamma_N = gamma(refined, weight, torch.float64)
     num_classes = len(stats.class_weight)
     moved_KK = torch.zeros(num_classes, num_classes, dtype=torch.float64, device=logits.device)

@@ -26,7 +26,7 @@ from covlearn.checks import (
     check_strength,
     check_weight,
 )
-from covlearn.kinds import shown
+from covlearn.kinds import checked, shown
 from covlearn.losses import Rows, per_class, pick, weighted_logs
 from covlearn.transition import EmptyClass, count_transition
 
@@ -151,7 +151,7 @@ def cal(
     prior = check_prior(prior, num_classes=logits.shape[1])
     check_strength(beta, name="beta")
     check_eps(eps)
-    check_eps(regularizer_eps)
+    check_eps(regularizer_eps, name="regularizer_eps")
     share_B = example_share(refined, stats, weighting, weight, mass, logits.dtype)
     loss = cal_of(logits, y, refined, stats.transition, share_B, prior, beta, eps, regularizer_eps)
     if mean_loss is not None:
@@ -160,6 +160,7 @@ def cal(
     return loss
 
 
+@checked
 def with_covariance(base_loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
     """``base_loss`` with its own covariance subtracted: CAL's correction for any loss.
 
@@ -206,6 +207,8 @@ def check_batch(
     stats: SecondOrder,
     weight: Tensor | None,
     mean_loss: Tensor | None = None,
+    *,
+    name: str = "y",
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Logits in float32 at least, labels and refined labels as int64, weights, all of one batch."""
     if not isinstance(stats, SecondOrder):
@@ -221,7 +224,7 @@ def check_batch(
         )
     logits = check_scores(logits, num_classes=num_classes)
     size = len(logits)
-    y = check_labels(y, num_classes=num_classes, length=size, name="y")
+    y = check_labels(y, num_classes=num_classes, length=size, name=name)
     refined = check_labels(
         refined, num_classes=num_classes, length=size, name="refined", dropped=True
     )

@@ -18,7 +18,7 @@ from covlearn.data.augment import Augmentation
 from covlearn.data.batches import Split
 from covlearn.data.cifar import CIFAR, OFFICIAL, Cifar
 from covlearn.data.store import open_stored
-from covlearn.kinds import checked
+from covlearn.kinds import check_fields, checked
 from covlearn.noise import VARIANTS, NoiseCard, NoisyLabels, instance_dependent, pair, symmetric
 from covlearn.noise.files import labels_from_file
 from covlearn.noise.registry import (
@@ -62,6 +62,9 @@ class Source:
     test: Split
     clean: Tensor | None = None
     validation: Split | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @checked

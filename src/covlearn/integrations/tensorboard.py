@@ -18,6 +18,7 @@ class TensorBoard:
     several over each other.
     """
 
+    @checked
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         board = library("torch.utils.tensorboard", extra="tensorboard", wanted="TensorBoard")
         self.writer = board.SummaryWriter(str(folder))
