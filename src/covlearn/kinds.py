@@ -23,6 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 NUMBERS: dict[Any, type] = {int: Integral, float: Real}
+ARRAY_LIKE = {*get_args(ArrayLike)}
 SHOWN = 60  # characters of what came
 WORDS: dict[Any, str] = {
     types.NoneType: "None",
@@ -30,7 +31,6 @@ WORDS: dict[Any, str] = {
     int: "an integer",
     float: "a number",
     str: "text",
-    ArrayLike: "numbers, as np.asarray takes them",
     np.ndarray: "a NumPy array",
     Callable: "a function",
 }
@@ -98,15 +98,14 @@ def check_kind(value: Any, hint: Any, *, name: str) -> None:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of a kind; what no value can be held to fits."""
-    if hint is ArrayLike:
-        return _holds_numbers(value)
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        # Who takes tensors and arrays takes lists of numbers, too.
-        several = {"Tensor", "ndarray"} <= {*_names(hint)}
-        return any(fits(value, member) for member in args) or (several and _holds_numbers(value))
-    if origin is Literal:
-        return isinstance(value, str | int) and value in args
+        others = [member for member in args if member not in ARRAY_LIKE or not _of_numbers(hint)]
+        return any(fits(value, member) for member in others) or (
+            _of_numbers(hint) and _holds_numbers(value)
+        )
+    if origin is Literal:  # which of the words, the function says
+        return isinstance(value, tuple(type(member) for member in args))
     kind = origin or hint
     if kind in NUMBERS:
         return isinstance(value, NUMBERS[kind]) and not isinstance(value, bool)
@@ -118,12 +117,17 @@ def fits(value: Any, hint: Any) -> bool:
 def in_words(hint: Any) -> str:
     """A kind as a message names it."""
     origin, args = get_origin(hint), get_args(hint)
-    if isinstance(hint, type | types.NoneType) or hint is ArrayLike:
+    if isinstance(hint, type | types.NoneType):
         return WORDS.get(hint) or _named(hint)
     if origin in (Union, types.UnionType):
         # A path is text as much as an object of its own.
-        members = [arg for arg in args if not (arg is str and "PathLike" in _names(hint))]
-        return " or ".join(dict.fromkeys(in_words(member) for member in members))
+        also: set[Any] = (
+            {str} if "PathLike" in _names(hint) else ARRAY_LIKE if _of_numbers(hint) else set()
+        )
+        words = [in_words(member) for member in args if member not in also]
+        if _of_numbers(hint):
+            words.insert(0, "numbers, as np.asarray takes them")
+        return " or ".join(dict.fromkeys(words))
     if origin is Literal:
         return f"{'one of ' if len(args) > 1 else ''}{', '.join(map(repr, args))}"
     if origin in (tuple, list, Sequence, Iterable, Collection):
@@ -142,6 +146,11 @@ def shown(value: Any) -> str:
         return f"a {kind} of shape {tuple(value.shape)}"
     text = " ".join(repr(value).split())
     return f"{text if len(text) <= SHOWN else f'{text[:SHOWN]}…'} ({kind})"
+
+
+def _of_numbers(hint: Any) -> bool:
+    """Whether anything that NumPy makes an array of is meant: also by tensors or arrays."""
+    return {*get_args(hint)} >= ARRAY_LIKE or {"Tensor", "ndarray"} <= {*_names(hint)}
 
 
 def _is_a(value: Any, kind: type) -> bool:

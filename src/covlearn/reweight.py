@@ -100,16 +100,16 @@ def kernel_mean_matching(
             "weights are positive with mean one"
         )
     _check_at_least(0, ridge=ridge, tol=tol)
-    _check_at_least(
-        1, max_iter=max_iter, block_size=block_size, landmarks=1 if landmarks is None else landmarks
-    )
+    _check_at_least(1, max_iter=max_iter, block_size=block_size, landmarks=landmarks)
     if kernel == "rbf":
         bandwidth = median_bandwidth(features, seed=seed) if bandwidth is None else bandwidth
         evaluate = _rbf(bandwidth)
-    else:
+    elif callable(kernel):
         if bandwidth is not None:
             raise ValueError(f'bandwidth is for kernel="rbf", got {bandwidth} with a callable')
         evaluate = _checked(kernel)
+    else:
+        raise ValueError(f'kernel must be "rbf" or a callable k(x, z), got {kernel!r}')
 
     if landmarks is None:
         moments = _exact_moments(features, kept, evaluate, block_size)
@@ -394,7 +394,7 @@ def _check_kept(kept: Array, features: Tensor) -> Tensor:
     return kept.to(features.device)
 
 
-def _check_at_least(least: int, **options: float) -> None:
+def _check_at_least(least: int, **options: float | None) -> None:
     for name, value in options.items():
-        if not least <= value < math.inf:
+        if value is not None and not least <= value < math.inf:
             raise ValueError(f"{name} must be finite and at least {least}, got {value}")

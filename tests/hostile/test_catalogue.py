@@ -127,7 +127,10 @@ def test_every_wrong_kind_of_every_argument_is_refused(
         assert name in UNNAMED or any(argument in text for text in texts), (argument, texts)
 
 
-ESTIMATOR = {"settings": {"plan.epochs": 1, "sieve_plan.epochs": 1, "folds": 2}, "random_state": 0}
+ESTIMATOR: dict[str, Any] = {
+    "settings": {"plan.epochs": 1, "sieve_plan.epochs": 1, "folds": 2},
+    "random_state": 0,
+}
 RIGHT = {
     "nothing": ("random_state", "settings"),
     "an empty list": ("settings",),
@@ -155,7 +158,10 @@ def test_the_estimator_refuses_data_as_scikit_learn_does() -> None:
             lambda value=value: clone(fitted).fit(TABLE[0], value),
             lambda value=value: fitted.predict(value),
         ):
-            with pytest.raises((ValueError, TypeError)):  # TypeError: what is no array at all
+            with (
+                warnings.catch_warnings(action="ignore"),
+                pytest.raises((ValueError, TypeError)),  # TypeError: what is no array at all
+            ):
                 call()
 
 

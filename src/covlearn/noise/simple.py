@@ -72,9 +72,11 @@ def part_dependent(
     be more. ``part`` numbers the part of each example from zero, ``transitions`` holds one matrix
     a part.
     """
-    if np.ndim(transitions) < 1 or len(transitions) < 2:
+    listed = isinstance(transitions, Sequence) or np.ndim(transitions) > 0
+    if not listed or len(transitions) < 2:
         raise ValueError(
-            f"transitions must hold one matrix a part, two or more, got {shown(transitions)}; "
+            f"transitions must hold one matrix a part, two or more, got "
+            f"{len(transitions) if listed else shown(transitions)}; "
             "with one part use class_dependent"
         )
     first = _stochastic(transitions[0], name="transitions[0]")
