@@ -54,8 +54,11 @@ class Exported:
 
 
 @checked
-def export(fitted: Fitted, folder: Path, kind: str, *, copy: bool = False) -> Exported:
-    """Writes an export of a kind of :data:`KINDS` to a folder that is new or empty."""
+def export(
+    fitted: Fitted, folder: str | os.PathLike[str], kind: str, *, copy: bool = False
+) -> Exported:
+    """Writes an export of a kind of :data:`KINDS`, or "folder", to a folder that is new or empty."""
+    folder = Path(folder)
     if kind not in (kinds := (*KINDS, "folder")):
         raise ValueError(f"kind must be one of {', '.join(kinds)}, got {kind!r}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

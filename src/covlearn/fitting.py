@@ -149,8 +149,6 @@ def check_trains(method: Method) -> None:
 
 def as_lines(settings: Settings) -> list[str]:
     """``{"plan.epochs": 3}`` and ``["plan.epochs=3"]`` as the latter."""
-    if isinstance(settings, str):
-        raise ValueError(f"settings must be a list of path=value, or a dict, got {settings!r}")
     if isinstance(settings, Mapping):
         return [f"{path}={_text(value)}" for path, value in settings.items()]
     return list(settings)

@@ -34,6 +34,7 @@ WORDS: dict[Any, str] = {
     np.ndarray: "a NumPy array",
     Callable: "a function",
 }
+# What makes the right thing, by the name of a kind or of an argument.
 MAKERS = {
     "Augmentation": "covlearn.data.Augmentation(mean, std) makes one",
     "Examples": "covlearn.inputs.read_examples(source) reads them",
@@ -47,6 +48,7 @@ MAKERS = {
     "Tensor": "torch.as_tensor(values) makes one",
     "Path": "pathlib.Path(text) makes one",
     "ndarray": "np.asarray(values) makes one",
+    "settings": "write them as ['plan.epochs=3']",
 }
 
 
@@ -91,7 +93,7 @@ def check_fields(instance: Any) -> None:
 def check_kind(value: Any, hint: Any, *, name: str) -> None:
     """One value against one annotation."""
     if not fits(value, hint):
-        maker = next((MAKERS[kind] for kind in _names(hint) if kind in MAKERS), None)
+        maker = next((MAKERS[kind] for kind in (name, *_names(hint)) if kind in MAKERS), None)
         remedy = f"; {maker}" if maker else ""
         raise ValueError(f"{name} must be {in_words(hint)}, got {shown(value)}{remedy}")
 

@@ -88,6 +88,8 @@ def reweighted(
     logits, y = check_pair(logits, y)
     transition = check_transition(transition, num_classes=logits.shape[1])
     check_eps(eps)
+    if not isinstance(constant_weight, bool):
+        raise ValueError(f"constant_weight must be True or False, got {shown(constant_weight)}")
     probs = logits.softmax(dim=1)
     weighing = probs.detach() if constant_weight else probs
     weight = (pick(weighing, y) + eps) / (_noisy_prob(weighing, y, transition) + eps)

@@ -203,7 +203,6 @@ CALLS: dict[str, dict[str, Any]] = {
     "sieve.quantile_threshold": {"kept": 0.5},
     "sieve.refine_scores": {"score": LOGITS[:, 0], "prediction": LABELS},
     "testing.shortened": {"method": METHODS["ce"]()},
-    "testing.check_method": {"method": METHODS["ce"](), "checks": []},
     "testing.require_equal_one": {"method": METHODS["ce"](), "outcomes": []},
     "testing.toy_for": {"method": METHODS["ce"]()},
     "theory.Rates": {"plus": 0.1, "minus": 0.1, "spread_plus": 0.0, "spread_minus": 0.0},

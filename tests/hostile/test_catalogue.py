@@ -114,15 +114,16 @@ def test_every_wrong_kind_of_every_argument_is_refused(
     monkeypatch.chdir(tmp_path)
     refused: dict[str, list[str]] = {}
     for arguments, spoilt_one in spoilt(name):
+        refused.setdefault(spoilt_one, [])
         before = sorted(tmp_path.rglob("*"))
         try:
             with warnings.catch_warnings(action="ignore"):
                 PUBLIC[name](**arguments)
         except ValueError as error:
-            refused.setdefault(spoilt_one, []).append(str(error))
+            refused[spoilt_one].append(str(error))
             assert sorted(tmp_path.rglob("*")) == before
-    assert refused or name in ROWS or not inspect.signature(PUBLIC[name]).parameters
     for argument, texts in refused.items():
+        assert texts, f"{argument} may be anything"
         assert [text for text in texts if "\n" in text or len(text) < 10] == []
         assert name in UNNAMED or any(argument in text for text in texts), (argument, texts)
 
