@@ -145,6 +145,8 @@ def fits_by_chance(logits: Tensor, given: Tensor) -> float:
 
 def surest_mask(logits: Tensor, share: float) -> Tensor:
     """A mask of the share of each predicted class with the largest gap between two logits."""
+    if not 0 < share <= 1:
+        raise ValueError(f"surest must lie in (0, 1], got {share}; a quarter is written 0.25")
     top = logits.double().topk(2, dim=1)
     gap, predicted = top.values[:, 0] - top.values[:, 1], top.indices[:, 0]
     size_K = torch.bincount(predicted, minlength=logits.shape[1])

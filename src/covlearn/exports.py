@@ -57,7 +57,7 @@ class Exported:
 def export(
     fitted: Fitted, folder: str | os.PathLike[str], kind: str, *, copy: bool = False
 ) -> Exported:
-    """Writes an export of a kind of :data:`KINDS`, or "folder", to a folder that is new or empty."""
+    """Writes one of :data:`KINDS`, or "folder", to a folder that is new or empty."""
     folder = Path(folder)
     if kind not in (kinds := (*KINDS, "folder")):
         raise ValueError(f"kind must be one of {', '.join(kinds)}, got {kind!r}")

@@ -8,6 +8,7 @@ Nothing here imports torch.
 
 import functools
 import inspect
+import math
 import os
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -85,9 +86,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_fields(instance: Any) -> None:
-    """A dataclass whose fields are not of the annotated kind is refused."""
+    """A dataclass whose fields are not of the annotated kind, or NaN, is refused."""
     for field in fields(instance):
-        check_kind(getattr(instance, field.name), field.type, name=field.name)
+        value = getattr(instance, field.name)
+        check_kind(value, field.type, name=field.name)
+        if isinstance(value, float) and math.isnan(value):
+            raise ValueError(f"{field.name} must be a number, got NaN")
 
 
 def check_kind(value: Any, hint: Any, *, name: str) -> None:

@@ -126,6 +126,8 @@ def reliability(stated: Array, right: Array, *, bins: int = 10) -> list[tuple[in
     stated, right = as_tensor(stated).cpu().double(), as_tensor(right).cpu().double()
     if stated.shape != right.shape or bool(((stated < 0) | (stated > 1 + 1e-6)).any()):
         raise ValueError("expected a probability between 0 and 1 for each example")
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, got {bins}")
     place = (stated * bins).long().clamp(max=bins - 1)
     rows = []
     for group in (place == number for number in range(bins)):

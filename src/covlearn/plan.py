@@ -46,6 +46,8 @@ class Plan:
             )
         if self.optimizer not in ("sgd", "adam"):
             raise ValueError(f"optimizer must be 'sgd' or 'adam', got {self.optimizer!r}")
+        if self.average_classes is not None and self.average_classes < 1:
+            raise ValueError(f"average_classes must be at least 1, got {self.average_classes}")
         for name in ("average", "average_predictions"):
             decay = getattr(self, name)
             if decay is not None and not 0 < decay < 1:
@@ -69,6 +71,8 @@ class Machine:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.precision not in ("float32", "bfloat16"):
+            raise ValueError(f"precision must be float32 or bfloat16, got {self.precision!r}")
         if self.workers is not None and self.workers < 0:
             raise ValueError(f"workers must be at least 0, got {self.workers}")
 

@@ -88,6 +88,8 @@ def judge(
             f"relabel_below and review_below must lie in [0, 0.5], got {relabel_below} and "
             f"{review_below}"
         )
+    if not 0 <= review_share <= 1:
+        raise ValueError(f"review_share must lie in [0, 1], got {review_share}")
     log_NK = check_scores(logits).detach().cpu().double().log_softmax(dim=1)
     num_classes = log_NK.shape[1]
     if classes is not None and len(classes) != num_classes:

@@ -36,7 +36,7 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.window < 0 or (self.window and self.crop):
+        if self.window < 0 or self.crop < 0 or (self.window and self.crop):
             raise ValueError(
                 "augmentation takes either a window of the image or a crop of what is around it, "
                 f"got window={self.window} and crop={self.crop}"
