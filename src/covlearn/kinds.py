@@ -3,13 +3,14 @@
 A wrong kind of argument is refused where it was given, in one sentence with its name, what was
 expected, what came and what makes the right thing; it does not go on to fail somewhere inside. A
 missing or unknown argument stays Python's own TypeError. Values are for the functions to check.
-Nothing here imports torch.
+Nothing here imports NumPy or torch before they are needed: a command that says no starts at once.
 """
 
 import functools
 import inspect
 import math
 import os
+import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -17,14 +18,10 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
 NUMBERS: dict[Any, type] = {int: Integral, float: Real}
-ARRAY_LIKE = {*get_args(ArrayLike)}
 SHOWN = 60  # characters of what came
 WORDS: dict[Any, str] = {
     types.NoneType: "None",
@@ -32,7 +29,6 @@ WORDS: dict[Any, str] = {
     int: "an integer",
     float: "a number",
     str: "text",
-    np.ndarray: "a NumPy array",
     Callable: "a function",
 }
 # What makes the right thing, by the name of a kind or of an argument.
@@ -106,7 +102,7 @@ def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of a kind; what no value can be held to fits."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        others = [member for member in args if member not in ARRAY_LIKE or not _of_numbers(hint)]
+        others = [member for member in args if member not in _array_like(hint)]
         return any(fits(value, member) for member in others) or (
             _of_numbers(hint) and _holds_numbers(value)
         )
@@ -127,9 +123,7 @@ def in_words(hint: Any) -> str:
         return WORDS.get(hint) or _named(hint)
     if origin in (Union, types.UnionType):
         # A path is text as much as an object of its own.
-        also: set[Any] = (
-            {str} if "PathLike" in _names(hint) else ARRAY_LIKE if _of_numbers(hint) else set()
-        )
+        also = {str} if "PathLike" in _names(hint) else _array_like(hint)
         words = [in_words(member) for member in args if member not in also]
         if _of_numbers(hint):
             words.insert(0, "numbers, as np.asarray takes them")
@@ -156,7 +150,14 @@ def shown(value: Any) -> str:
 
 def _of_numbers(hint: Any) -> bool:
     """Whether anything that NumPy makes an array of is meant: also by tensors or arrays."""
-    return {*get_args(hint)} >= ARRAY_LIKE or {"Tensor", "ndarray"} <= {*_names(hint)}
+    return bool(_array_like(hint)) or {"Tensor", "ndarray"} <= {*_names(hint)}
+
+
+def _array_like(hint: Any) -> set[Any]:
+    """The members of NumPy's ArrayLike, if the hint has them all, as a union with it has."""
+    typing = sys.modules.get("numpy.typing")  # without it no annotation can have them
+    members = {*get_args(typing.ArrayLike)} if typing else set()
+    return members if members <= {*get_args(hint)} else set()
 
 
 def _is_a(value: Any, kind: type) -> bool:
@@ -172,6 +173,8 @@ def _without_values(kind: type) -> bool:
 
 
 def _holds_numbers(value: Any) -> bool:
+    import numpy as np  # noqa: PLC0415  see above
+
     try:
         return np.asarray(value).dtype.kind in "biuf"
     except (ValueError, TypeError, RuntimeError):  # rows of several lengths; a tensor with gradient
@@ -196,5 +199,7 @@ def _names(hint: Any) -> list[str]:
 def _named(kind: Any) -> str:
     if isinstance(kind, type) and issubclass(kind, Path | os.PathLike):
         return "a path"
+    if getattr(kind, "__name__", "") == "ndarray":
+        return "a NumPy array"
     name = str(getattr(kind, "__name__", kind))
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
