@@ -32,7 +32,7 @@ FORMS = """
 UNNAMED = ("config.typed",)
 
 ELSEWHERE = {
-    "called at every step or epoch with tensors, networks and batches that a checked caller made": [
+    "parts of training, which covlearn calls with tensors, networks and batches that it made": [
         "covariance.batch_mass",
         "distributed.SharedBatchNorm",
         "distributed.average_buffers",
@@ -56,7 +56,7 @@ ELSEWHERE = {
         "losses.weighted_logs",
         "reweight.project_weights",
     ],
-    "an estimator of scikit-learn, which checks its parameters in fit: a test of its own, below": [
+    "an estimator of scikit-learn, whose parameters are checked in fit, by tests of its own": [
         "estimator.NoisyLabelClassifier",
     ],
 }
