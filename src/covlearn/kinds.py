@@ -3,6 +3,7 @@
 A wrong kind of argument is refused where it was given, in one sentence with its name, what was
 expected, what came and what makes the right thing; it does not go on to fail somewhere inside. A
 missing or unknown argument stays Python's own TypeError. Values are for the functions to check.
+Functions of a step that is compiled ask with :mod:`covlearn.checks` alone, which can be traced.
 Nothing here imports NumPy or torch before they are needed: a command that says no starts at once.
 """
 

@@ -151,7 +151,6 @@ def dual_transition(
     return anchor_transition(probs, percentile=percentile) @ counted_KK
 
 
-@checked
 def revised_transition(transition: Array, slack: Array) -> Tensor:
     """T + ΔT with each row projected on the probability simplex (T-revision, Xia et al. 2019).
 
@@ -175,7 +174,6 @@ def revised_transition(transition: Array, slack: Array) -> Tensor:
     return project_rows(transition.to(slack) + slack)
 
 
-@checked
 def project_rows(matrix: Array) -> Tensor:
     """The nearest valid rows: argmin ‖w − v‖² over w ≥ 0, Σ w = 1, for each row v.
 

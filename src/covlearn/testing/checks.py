@@ -18,7 +18,7 @@ from covlearn import records
 from covlearn.config import nearest, plain, typed
 from covlearn.engine import Machine, Objective, Plan, Record
 from covlearn.evaluation import evaluation_batches
-from covlearn.kinds import check_kind, checked
+from covlearn.kinds import check_kind
 from covlearn.ledger import Ledger
 from covlearn.methods import Method
 from covlearn.methods.base import view_of
@@ -44,7 +44,6 @@ RECOVERED = 0.8
 """The accuracy that a method must reach on a toy where guessing gets a third."""
 
 
-@checked
 def check_method(
     method: Method,
     *,
@@ -60,6 +59,8 @@ def check_method(
     >>> from covlearn.methods import CE
     >>> check_method(CE(), checks=["config_round_trips", "keeps_global_random_state"])
     """
+    check_kind(checks, Iterable[str] | None, name="checks")
+    check_kind(expected_failures, Mapping[str, str] | None, name="expected_failures")
     expected = dict(expected_failures or {})
     selected = list(CHECKS) if checks is None else list(checks)
     for name in [*selected, *expected]:
