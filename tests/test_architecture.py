@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "covlearn"
 # A module may import those of lower floors, and on its own floor only those named before it.
 FLOORS = [
     [
+        "kinds",
         "checks",
         "config",
         "shortage",

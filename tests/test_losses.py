@@ -318,7 +318,7 @@ BAD_CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "alpha": (lambda: losses.peer(torch.zeros(1, 2), torch.tensor([0]), torch.zeros(1, 2), torch.tensor([0]), alpha=float("nan")), "alpha must be finite"),
     "peers of another batch": (lambda: losses.peer(torch.zeros(2, 2), torch.tensor([0, 1]), torch.zeros(1, 2), torch.tensor([0]), alpha=1.0), "peer_logits must have the shape"),
     "networks of another K": (lambda: losses.joint(torch.zeros(1, 2), torch.zeros(1, 3), torch.tensor([0]), weight=0.5), "logits_2 must have the shape"),
-    "words": (lambda: losses.cross_entropy(torch.zeros(1, 2), np.array(["cat"])), "expected numbers"),  # type: ignore[arg-type]
+    "words": (lambda: losses.cross_entropy(torch.zeros(1, 2), np.array(["cat"])), "must be numbers"),  # type: ignore[arg-type]
     "dmi eps": (lambda: losses.dmi(torch.zeros(1, 2), torch.tensor([0]), eps=0.0), "eps must be positive"),
     "dmi table": (lambda: losses.dmi(torch.zeros(1, 2), torch.tensor([[0, 1]])), "one label an example"),
     "one label only": (lambda: losses.per_class(lambda z, y: z.sum(dim=1), torch.zeros(2, 3)), "one_class_at_a_time"),

@@ -97,9 +97,7 @@ def test_the_api_pages_have_every_public_name(site: Path) -> None:
     assert missing == []
     assert {f"{home}.{name}" for name, home in covlearn.LATER.items()} <= anchors
     promised = {
-        ".".join(["covlearn", *path.relative_to(ROOT / "src" / "covlearn").parts[:-1]])
-        if path.name == "__init__.py"
-        else f"covlearn.{path.stem}"
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
         for path in (ROOT / "src" / "covlearn").rglob("*.py")
         if "\n__all__ = " in path.read_text(encoding="utf-8")
     }

@@ -22,12 +22,14 @@ from torch import Tensor
 
 from covlearn.checks import Array, check_labels, check_scores, check_transition
 from covlearn.evidence import surest_mask
+from covlearn.kinds import checked
 
 PRIOR_COUNT = 10.0  # a class's row of T counts as if it had so many examples of the average row
 LOG_SCALES = (-3.0, 4.0)
 MOST_VALUES = 4_000_000  # of logits that a scale is fitted to: enough for one number
 
 
+@checked
 def surest_transition(logits: Array, given: Array, *, surest: float = 0.25) -> Tensor:
     """T̂[i, j], the share of label j among the surest predictions of class i, (K, K), float64.
 
@@ -51,6 +53,7 @@ def surest_transition(logits: Array, given: Array, *, surest: float = 0.25) -> T
     return (count_KK + PRIOR_COUNT * average_KK) / (count_KK.sum(dim=1, keepdim=True) + PRIOR_COUNT)
 
 
+@checked
 def calibrated_scale(
     logits: Array, given: Array, transition: Array, *, spread: float = math.inf
 ) -> float:
@@ -88,6 +91,7 @@ def calibrated_scale(
     return math.exp(found.x)
 
 
+@checked
 def label_posterior(
     logits: Array, given: Array, transition: Array, *, spread: float = math.inf
 ) -> Tensor:

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from covlearn.kinds import checked
 from covlearn.plain_files import read_columns
 from covlearn.records import write_bytes
 
@@ -20,6 +21,7 @@ RESERVED = {"con", "prn", "aux", "nul", *(f"{n}{d}" for n in ("com", "lpt") for 
 LONGEST_NAME = 100
 
 
+@checked
 def defused(text: str) -> str:
     """The text as a cell that no spreadsheet runs; numbers stay as they are.
 
@@ -31,12 +33,14 @@ def defused(text: str) -> str:
     return f"'{text}" if dangerous else text
 
 
+@checked
 def restored(cell: str) -> str:
     """The inverse of :func:`defused`."""
     text = cell[1:]
     return text if cell.startswith("'") and defused(text) == cell else cell
 
 
+@checked
 def write_cells(path: Path, names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A CSV file, quoted where needed and defused, written as a whole or not at all."""
     text = io.StringIO()
@@ -46,6 +50,7 @@ def write_cells(path: Path, names: Sequence[str], rows: Iterable[Sequence[object
     write_bytes(path, text.getvalue().encode())
 
 
+@checked
 def read_cells(path: Path) -> dict[str, list[str]]:
     """The columns of a file of :func:`write_cells`."""
     return {
@@ -54,6 +59,7 @@ def read_cells(path: Path) -> dict[str, list[str]]:
     }
 
 
+@checked
 def safe_name(text: str) -> str:
     """A name for a file or folder on any system: no separators, dots in front or reserved words.
 

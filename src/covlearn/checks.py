@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covlearn.kinds import shown
+
 Array: TypeAlias = Tensor | NDArray[Any]
 
 ROW_SUM_TOLERANCE = 1e-4
@@ -34,14 +36,14 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def as_tensor(values: Array) -> Tensor:
+def as_tensor(values: Array, *, name: str = "the values") -> Tensor:
     """The numbers of a tensor, an array, a list or a column of a table, copied only if need be."""
     if isinstance(values, Tensor):
         return values
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise ValueError(
-            f"expected numbers, got {array.dtype}; "
+            f"{name} must be numbers, got {shown(values)}; "
             "np.unique(labels, return_inverse=True) numbers classes of any type"
         )
     # Torch takes no negative strides, no foreign byte order and no read-only memory.
@@ -51,7 +53,7 @@ def as_tensor(values: Array) -> Tensor:
 
 def check_scores(values: Array, *, name: str = "logits", num_classes: int | None = None) -> Tensor:
     """Finite floating-point values of shape (B, K), K ≥ 2, in float32 at least."""
-    values = as_tensor(values)
+    values = as_tensor(values, name=name)
     if not values.is_floating_point():
         raise ValueError(
             f"{name} must be floating point, got {values.dtype}; convert with .float()"
@@ -87,7 +89,7 @@ def check_scores(values: Array, *, name: str = "logits", num_classes: int | None
 
 def check_probs(probs: Array, *, name: str = "probs", num_classes: int | None = None) -> Tensor:
     """Probabilities of shape (B, K): finite, not negative, rows that sum to one."""
-    values = as_tensor(probs)
+    values = as_tensor(probs, name=name)
     probs = check_scores(values, name=name, num_classes=num_classes)
     _check_rows(probs, name, "apply softmax to logits first", values.dtype)
     return probs
@@ -97,7 +99,7 @@ def check_transition(
     transition: Array, *, name: str = "transition", num_classes: int | None = None
 ) -> Tensor:
     """A K×K matrix whose row i is P(noisy = · | true = i), in float32 at least."""
-    values = transition = as_tensor(transition)
+    values = transition = as_tensor(transition, name=name)
     if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
         raise ValueError(f"{name} must be a square K×K matrix, got {tuple(transition.shape)}")
     transition = check_scores(transition, name=name, num_classes=num_classes)
@@ -116,7 +118,7 @@ def check_prior(prior: Array, *, num_classes: int, name: str = "prior") -> Tenso
 
     They need not sum to one: the published CIFAR-100 setting multiplies the prior by ten.
     """
-    prior = as_tensor(prior)
+    prior = as_tensor(prior, name=name)
     if prior.shape != (num_classes,) or not prior.is_floating_point():
         raise ValueError(
             f"{name} must hold {num_classes} floating-point class weights, "
@@ -139,7 +141,7 @@ def check_labels(
     dropped: bool = False,
 ) -> Tensor:
     """Labels 0…K−1 of shape (N,) as int64; −1 means dropped and is accepted if ``dropped``."""
-    labels = as_tensor(labels)
+    labels = as_tensor(labels, name=name)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(
             f"{name} must be integer class numbers, got {labels.dtype}; "
@@ -167,9 +169,33 @@ def check_labels(
     return labels
 
 
+def check_pair(logits: Array, y: Array, *, name: str = "y") -> tuple[Tensor, Tensor]:
+    """Logits (B, K) and the labels that belong to them, (B,) or (B, J)."""
+    logits, y = check_scores(logits), as_tensor(y, name=name)
+    num_examples, num_classes = logits.shape
+    if y.ndim == 2:
+        if y.shape[0] != num_examples:
+            raise ValueError(
+                f"{name} must have {num_examples} rows, one an example, got {y.shape[0]}"
+            )
+        flat = check_labels(y.reshape(-1), num_classes=num_classes, name=name)
+        return logits, flat.view(y.shape)
+    return logits, check_labels(y, num_classes=num_classes, length=num_examples, name=name)
+
+
+def check_same(logits: Array, other: Array, *, names: tuple[str, str]) -> None:
+    """Two sets of logits of one batch."""
+    logits, other = as_tensor(logits, name=names[0]), as_tensor(other, name=names[1])
+    if other.shape != logits.shape:
+        raise ValueError(
+            f"{names[1]} must have the shape of the logits, {tuple(logits.shape)}, got "
+            f"{tuple(other.shape)}; both are of one batch"
+        )
+
+
 def check_idx(idx: Array, *, num_examples: int, length: int) -> Tensor:
     """Positions of a batch in the training set, as int64 of shape (B,)."""
-    idx = as_tensor(idx)
+    idx = as_tensor(idx, name="idx")
     if idx.shape != (length,) or idx.is_floating_point() or idx.dtype == torch.bool:
         raise ValueError(
             f"idx must hold {length} integer positions, one an example of the batch, "
@@ -200,10 +226,20 @@ def check_rate(rate: float, *, name: str = "rate") -> float:
     return float(rate)
 
 
-def check_eps(eps: float) -> float:
+def check_device(device: torch.device | str | None) -> torch.device | None:
+    """A device that PyTorch knows; None stays."""
+    try:
+        return None if device is None else torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(
+            f"device must be one of PyTorch's, as 'cpu' or 'cuda', got {shown(device)}"
+        ) from None
+
+
+def check_eps(eps: float, *, name: str = "eps") -> float:
     """A cut-off ε ≥ 0 in −ln(p + ε)."""
-    if not 0 <= eps < math.inf:
-        raise ValueError(f"eps must be finite and not negative, got {eps}; the paper has 1e-8")
+    if not isinstance(eps, int | float | np.number) or not 0 <= eps < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, got {eps!r}; the paper has 1e-8")
     return eps
 
 
@@ -226,7 +262,7 @@ def check_strength(value: float | Tensor, *, name: str) -> float | Tensor:
 
 def check_weight(weight: Array, *, length: int, name: str = "weight") -> Tensor:
     """One finite, non-negative weight an example, in float32 at least."""
-    weight = as_tensor(weight)
+    weight = as_tensor(weight, name=name)
     if weight.shape != (length,) or not weight.is_floating_point():
         raise ValueError(
             f"{name} must hold {length} floating-point values, one an example, "

@@ -16,6 +16,10 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from covlearn.kinds import check_kind, checked, shown
+
+__all__ = ["check_allowed", "override", "parse_settings", "plain", "typed", "with_settings"]
+
 T = TypeVar("T")
 Tree = dict[str, Any]  # overrides: text at the leaves
 
@@ -48,10 +52,13 @@ def typed(hint: type[T], value: Any) -> T:
     >>> typed(tuple[int, ...], "60,80")
     (60, 80)
     """
+    if type(hint).__hash__ is None:
+        raise ValueError(f"hint must be a type, got {shown(hint)}")
     result: T = _convert(hint, value)
     return result
 
 
+@checked
 def with_settings(value: T, settings: Iterable[str]) -> T:
     """A copy of a dataclass in which each ``path=value`` is set.
 
@@ -62,10 +69,12 @@ def with_settings(value: T, settings: Iterable[str]) -> T:
     return override(value, parse_settings(settings))
 
 
+@checked
 def parse_settings(settings: Iterable[str]) -> Tree:
     """``["plan.epochs=3", "beta.value=1"]`` as ``{"plan": {"epochs": "3"}, "beta": …}``."""
     tree: Tree = {}
     for setting in settings:
+        check_kind(setting, str, name="a setting")
         path, equals, text = setting.partition("=")
         *parents, name = path.strip().split(".")
         if not equals or not all([*parents, name]):
@@ -81,14 +90,15 @@ def parse_settings(settings: Iterable[str]) -> Tree:
     return tree
 
 
+@checked
 def override(value: T, tree: Tree, *, inside: str = "") -> T:
     """A copy of a dataclass with the fields of the tree set, all at once.
 
     Fields that are checked against each other (the start and end of a ramp) can so be moved
     together, in any order.
     """
-    assert is_dataclass(value)
-    assert not isinstance(value, type)
+    if not is_dataclass(value) or isinstance(value, type):
+        raise ValueError(f"value must be an instance of a dataclass, got {shown(value)}")
     hints = get_type_hints(type(value))
     names = [field.name for field in fields(value)]
     changes: dict[str, Any] = {}
@@ -162,6 +172,7 @@ def as_text(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
+@checked
 def check_allowed(name: str, allow: Collection[str], *, where: str) -> None:
     """Code that a file names, ``pkg.mod:name``, is imported only if the user has named it, too."""
     if ":" in name and name not in allow:

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
+from covlearn.kinds import checked
+
 TURNS = 3
 T = TypeVar("T")
 
@@ -21,6 +23,7 @@ def active() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
+@checked
 def join(backend: str, *, timeout: datetime.timedelta) -> None:
     """Joins the processes that torchrun started."""
     store, rank, world_size = next(iter(rendezvous("env://", timeout=timeout)))

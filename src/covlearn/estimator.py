@@ -195,4 +195,6 @@ def _seed(random_state: Any) -> int:
         raise ValueError(
             f"random_state must be None, an integer or a generator of NumPy, got {random_state!r}"
         )
+    if not 0 <= random_state < 2**32:
+        raise ValueError(f"random_state must lie in 0…2³²−1, got {random_state}")
     return int(random_state)

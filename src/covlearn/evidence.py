@@ -15,6 +15,9 @@ from scipy.stats import binom, norm
 from torch import Tensor
 
 from covlearn.checks import Array, check_labels, check_scores
+from covlearn.kinds import checked
+
+__all__ = ["Evidence", "noise_evidence"]
 
 FEWEST = 30  # surest examples that must be looked at
 # The chance at which probabilities of other examples would fit the labels as well. Predictions of
@@ -69,6 +72,7 @@ class Evidence:
         return f"{what}: {verdict} {against}"
 
 
+@checked
 def noise_evidence(
     logits: Array,
     given: Array,
@@ -141,6 +145,8 @@ def fits_by_chance(logits: Tensor, given: Tensor) -> float:
 
 def surest_mask(logits: Tensor, share: float) -> Tensor:
     """A mask of the share of each predicted class with the largest gap between two logits."""
+    if not 0 < share <= 1:
+        raise ValueError(f"surest must lie in (0, 1], got {share}; a quarter is written 0.25")
     top = logits.double().topk(2, dim=1)
     gap, predicted = top.values[:, 0] - top.values[:, 1], top.indices[:, 0]
     size_K = torch.bincount(predicted, minlength=logits.shape[1])

@@ -21,6 +21,7 @@ import pandas as pd
 from covlearn import cells, records
 from covlearn.fitted import Fitted
 from covlearn.inputs.images import BadImage, check_image
+from covlearn.kinds import checked
 
 CSV_NAME, PARQUET_NAME = "clean.csv", "clean.parquet"
 HF_NAME = "data/train-00000-of-00001.parquet"
@@ -52,8 +53,14 @@ class Exported:
         return sum(count for name, count in self.decisions.items() if name != "keep")
 
 
-def export(fitted: Fitted, folder: Path, kind: str, *, copy: bool = False) -> Exported:
-    """Writes an export of a kind of :data:`KINDS` to a folder that is new or empty."""
+@checked
+def export(
+    fitted: Fitted, folder: str | os.PathLike[str], kind: str, *, copy: bool = False
+) -> Exported:
+    """Writes one of :data:`KINDS`, or "folder", to a folder that is new or empty."""
+    folder = Path(folder)
+    if kind not in (kinds := (*KINDS, "folder")):
+        raise ValueError(f"kind must be one of {', '.join(kinds)}, got {kind!r}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} must be new or an empty folder; choose another name")
     partial = folder.with_name(f"{folder.name}.{os.getpid()}{records.PARTIAL}")
@@ -86,6 +93,7 @@ def _image_folder(table: pd.DataFrame) -> Path | None:
         return None
 
 
+@checked
 def clean_table(fitted: Fitted) -> pd.DataFrame:
     """A row an example: id, path where there is one, the label after all repairs, and the verdict.
 

@@ -45,12 +45,14 @@ from covlearn.evaluation import (
     model_bytes,
     probs_bytes,
 )
-from covlearn.fitting import Fit, Setup, fit_split, set_up
+from covlearn.fitting import Fit, Setup, check_net, fit_split, set_up
 from covlearn.inputs import Examples
+from covlearn.kinds import checked
+from covlearn.local_run import input_shape, machine_config
 from covlearn.nets import build_net, load_pretrained, num_parameters
 from covlearn.noise.inputs import check_seed
 from covlearn.preparation import Standardizer
-from covlearn.run import input_shape, machine_config, method_name
+from covlearn.run import method_name
 from covlearn.saved import COLUMNS, EXAMPLES, RECIPE, REFINEMENT, TABLE, TRUSTED
 from covlearn.stages import alone_in, digests_of_files, start_as
 from covlearn.verdicts import DECISIONS
@@ -102,6 +104,7 @@ class Prepared:
         return cls(Split(x, examples.y, num_classes, trusted=trusted), standardizer, None)
 
 
+@checked
 def fit_examples(
     examples: Examples,
     folder: Path,
@@ -325,6 +328,7 @@ class Fitted:
         return np.asarray(logits.cpu().double().softmax(dim=1).numpy())
 
 
+@checked
 def load(folder: str | os.PathLike[str], *, allow: Sequence[str] = ()) -> Fitted:
     """What ``covlearn fit`` left in a folder.
 
@@ -358,17 +362,6 @@ def load(folder: str | os.PathLike[str], *, allow: Sequence[str] = ()) -> Fitted
     )
 
 
-def check_net(split: Split, setup: Setup) -> None:
-    """Builds the network once: what is wrong with it is said before there is a folder."""
-    build_net(
-        setup.choice.net,
-        num_classes=split.num_classes,
-        input_shape=input_shape(split),
-        seed=0,
-        options=setup.choice.net_options,
-    )
-
-
 def check_place(folder: Path) -> None:
     """Refuses a folder that cannot become a run, before the data is read for it."""
     records.check_place(folder)
@@ -395,4 +388,4 @@ def _write_parquet(path: Path, table: pd.DataFrame) -> None:
     records.write_bytes(path, content.getvalue())
 
 
-__all__ = ["FitResult", "Fitted", "check_net", "check_place", "fit_examples", "load"]
+__all__ = ["FitResult", "Fitted", "fit_examples", "load"]

@@ -19,7 +19,7 @@ from covlearn.calibration import label_posterior, surest_transition
 from covlearn.config import nearest, override, parse_settings
 from covlearn.covariance import SecondOrder, covariance_table
 from covlearn.data import Augmentation, Split
-from covlearn.engine import Machine, Record
+from covlearn.engine import Machine, Plan, Record
 from covlearn.evaluation import Progress
 from covlearn.evidence import Evidence, noise_evidence
 from covlearn.job import (
@@ -30,13 +30,16 @@ from covlearn.job import (
     make_method,
     resolve_device,
 )
+from covlearn.kinds import checked
 from covlearn.ledger import Ledger
-from covlearn.methods import METHODS, presets
+from covlearn.local_run import input_shape
+from covlearn.methods import METHODS, Method, presets
 from covlearn.methods.base import view_of
 from covlearn.methods.cal import SUREST
 from covlearn.methods.crossfit import CrossFittedCAL
 from covlearn.methods.from_scratch import from_scratch, movement
 from covlearn.methods.scaled import Choice, network, recommended
+from covlearn.nets import build_net
 from covlearn.nets.choice import worth_training
 from covlearn.run import LocalRun
 from covlearn.verdicts import DROP, Verdicts, decided, judge
@@ -82,6 +85,7 @@ class Setup:
     augmentation: Augmentation | None = None
 
 
+@checked
 def set_up(
     method: str,
     *,
@@ -120,11 +124,13 @@ def set_up(
         for name in ("net", "machine", "augmentation")
     }
     moved = movement(shape[0]) if scratch else {}
+    chosen = override(choice.method, tree)
+    check_trains(chosen)
     options = {name: json_or_text(value) for name, value in others["net"].items()}
     return Setup(
         replace(
             choice,
-            method=override(choice.method, tree),
+            method=chosen,
             net_options=choice.net_options | options,
         ),
         make_machine(device, others["machine"]),
@@ -132,10 +138,21 @@ def set_up(
     )
 
 
+def check_trains(method: Method) -> None:
+    """Refuses to judge labels, or to predict, by a network that was never trained."""
+    made = any(getattr(method, name, None) is not None for name in ("labels", "probs"))
+    without = {"plan": getattr(method, "warm_start", False), "sieve_plan": made}
+    for name, possible in without.items():
+        plan = getattr(method, name, None)
+        if isinstance(plan, Plan) and plan.epochs == 0 and not possible:
+            raise ValueError(
+                f"{name}.epochs must be at least 1, got 0: its network would stay as it was drawn; "
+                f"leave {name}.epochs out for a number that suits the data"
+            )
+
+
 def as_lines(settings: Settings) -> list[str]:
     """``{"plan.epochs": 3}`` and ``["plan.epochs=3"]`` as the latter."""
-    if isinstance(settings, str):
-        raise ValueError(f"settings must be a list of path=value, or a dict, got {settings!r}")
     if isinstance(settings, Mapping):
         return [f"{path}={_text(value)}" for path, value in settings.items()]
     return list(settings)
@@ -254,3 +271,14 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_text, value))}]"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def check_net(split: Split, setup: Setup) -> None:
+    """Builds the network once: what is wrong with it is said before there is a folder."""
+    build_net(
+        setup.choice.net,
+        num_classes=split.num_classes,
+        input_shape=input_shape(split),
+        seed=0,
+        options=setup.choice.net_options,
+    )

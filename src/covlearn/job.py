@@ -14,9 +14,12 @@ from covlearn.data import Augmentation, Split
 from covlearn.data.sources import Source, load_data, with_noise
 from covlearn.engine import Machine
 from covlearn.evaluation import Progress
+from covlearn.kinds import check_fields, checked
 from covlearn.methods import METHODS, Method, presets
 from covlearn.records import Result, differences
 from covlearn.run import fit_and_evaluate
+
+__all__ = ["Job", "make_machine", "make_method", "resolve_device", "run_job", "settled"]
 
 WEIGHTS = (".pt", ".pth", ".safetensors")
 BESIDE = ("net", "machine", "augmentation")
@@ -41,7 +44,11 @@ class Job:
     holdout: float | None = None
     settings: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_fields(self)
 
+
+@checked
 def run_job(
     job: Job,
     folder: Path,
@@ -87,6 +94,7 @@ def run_job(
     )
 
 
+@checked
 def settled(job: Job) -> tuple[Method, dict[str, Tree]]:
     """The job's method with every setting, and the settings that are not the method's."""
     settings = parse_settings(job.settings)
@@ -205,6 +213,7 @@ def pretrained_weights(preset: str, data: str) -> Tree:
     return {"pretrained": str(found[0])}
 
 
+@checked
 def make_method(name: str) -> Method:
     """A method with its defaults, by name or from ``pkg.mod:Class``."""
     if name in METHODS:
@@ -226,6 +235,7 @@ def make_method(name: str) -> Method:
     return method
 
 
+@checked
 def resolve_device(device: str) -> str:
     """``auto`` is a GPU where there is one."""
     if device not in ("auto", "cpu") and not device.startswith("cuda"):
@@ -236,6 +246,7 @@ def resolve_device(device: str) -> str:
     return ("cuda" if available else "cpu") if device == "auto" else device
 
 
+@checked
 def make_machine(device: str, settings: Tree) -> Machine:
     """Where and how it is computed; a GPU takes bfloat16 unless told otherwise."""
     if "device" in settings:

@@ -18,16 +18,17 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from covlearn.checks import (
-    Array,
     as_tensor,
     check_eps,
-    check_labels,
+    check_pair,
     check_prior,
+    check_same,
     check_scores,
     check_strength,
     check_transition,
     readable,
 )
+from covlearn.kinds import checked, shown
 
 CACHED_VALUES = 1 << 16  # of each of a few arrays: 256 KiB of float32, within a core's own cache
 
@@ -38,15 +39,15 @@ def cross_entropy(logits: Tensor, y: Tensor, *, eps: float = 1e-8) -> Tensor:
     >>> cross_entropy(torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0]))
     tensor([0.1269, 2.1269])
     """
-    logits, y = _check_pair(logits, y)
+    logits, y = check_pair(logits, y)
     return -_log_prob(logits, y, check_eps(eps))
 
 
 def generalized_cross_entropy(logits: Tensor, y: Tensor, *, q: float = 0.7) -> Tensor:
     """L_q = (1 − p_y^q) / q (Zhang & Sabuncu 2018): cross-entropy for q → 0, half the MAE at 1."""
-    logits, y = _check_pair(logits, y)
-    if not 0 < q <= 1:
-        raise ValueError(f"q must lie in (0, 1], got {q}; for q → 0 use cross_entropy")
+    logits, y = check_pair(logits, y)
+    if not isinstance(q, int | float) or not 0 < q <= 1:
+        raise ValueError(f"q must lie in (0, 1], got {q!r}; for q → 0 use cross_entropy")
     # Through ln p rather than p: the derivative of p^q is infinite where p underflows to zero.
     return -torch.expm1(q * _log_prob(logits, y, 0.0)) / q
 
@@ -55,16 +56,17 @@ def truncated_generalized_cross_entropy(
     logits: Tensor, y: Tensor, *, q: float = 0.7, k: float = 0.5
 ) -> Tensor:
     """L_q where p_y > k, the constant L_q(k), without gradient, elsewhere."""
-    if not 0 < k < 1:
-        raise ValueError(f"k must lie in (0, 1), got {k}; examples with p_y ≤ k are cut off")
-    return generalized_cross_entropy(logits, y, q=q).clamp(max=(1 - k**q) / q)
+    if not isinstance(k, int | float) or not 0 < k < 1:
+        raise ValueError(f"k must lie in (0, 1), got {k!r}; examples with p_y ≤ k are cut off")
+    loss = generalized_cross_entropy(logits, y, q=q)  # refuses a wrong q
+    return loss.clamp(max=(1 - k**q) / q)
 
 
 def forward_corrected(
     logits: Tensor, y: Tensor, *, transition: Tensor, eps: float = 1e-8
 ) -> Tensor:
     """−ln((pᵀT)_y + ε) (Patrini et al. 2017): the model is asked for the noisy posterior."""
-    logits, y = _check_pair(logits, y)
+    logits, y = check_pair(logits, y)
     transition = check_transition(transition, num_classes=logits.shape[1])
     return -(_noisy_prob(logits.softmax(dim=1), y, transition) + check_eps(eps)).log()
 
@@ -83,9 +85,11 @@ def reweighted(
     ``constant_weight`` the model sees w as a number: its gradient is w·∇ℓ_y, and it cannot lower
     the loss by lowering the weight.
     """
-    logits, y = _check_pair(logits, y)
+    logits, y = check_pair(logits, y)
     transition = check_transition(transition, num_classes=logits.shape[1])
     check_eps(eps)
+    if not isinstance(constant_weight, bool):
+        raise ValueError(f"constant_weight must be True or False, got {shown(constant_weight)}")
     probs = logits.softmax(dim=1)
     weighing = probs.detach() if constant_weight else probs
     weight = (pick(weighing, y) + eps) / (_noisy_prob(weighing, y, transition) + eps)
@@ -101,7 +105,7 @@ def dmi(logits: Tensor, y: Tensor, *, eps: float = 1e-3) -> Tensor:
     and its gradient zero. Where |det| is far below ε, as for an untrained network with K = 100, the
     gradient vanishes too: start from a trained network.
     """
-    logits, y = _check_pair(logits, y)
+    logits, y = check_pair(logits, y)
     if y.ndim != 1:
         raise ValueError(f"dmi needs one label an example, got y of shape {tuple(y.shape)}")
     num_classes = logits.shape[1]
@@ -116,7 +120,10 @@ def dmi_from_joint(joint: Tensor, *, eps: float = 1e-3) -> Tensor:
 
     Its gradient at a singular J is zero.
     """
-    if not eps > 0:
+    joint = as_tensor(joint, name="joint")
+    if joint.ndim != 2 or joint.shape[0] != joint.shape[1]:
+        raise ValueError(f"joint must be a square K×K matrix, got shape {tuple(joint.shape)}")
+    if not check_eps(eps) > 0:
         raise ValueError(f"eps must be positive, got {eps}; a singular batch has ln 0 otherwise")
     # slogdet's gradient is the inverse, NaN for a singular matrix: such a batch is swapped for the
     # identity before the determinant, so that no NaN is ever formed. A NaN that came stays one.
@@ -138,8 +145,10 @@ def peer(
     peer_eps: float = 1e-5,
 ) -> Tensor:
     """ℓ(f(x_n), y_n) − α ℓ(f(x_n1), y_n2) with n1, n2 drawn independently (Liu & Guo 2020)."""
-    _check_same(logits, peer_logits, "peer_logits")
+    check_same(logits, peer_logits, names=("logits", "peer_logits"))
     check_strength(alpha, name="alpha")
+    check_pair(peer_logits, peer_y, name="peer_y")
+    check_eps(peer_eps, name="peer_eps")
     return cross_entropy(logits, y, eps=eps) - alpha * cross_entropy(
         peer_logits, peer_y, eps=peer_eps
     )
@@ -166,11 +175,13 @@ def cores(
     check_strength(beta, name="beta")
     y = as_tensor(y)
     if y.ndim == 1:
-        logits, y = _check_pair(logits, y)
+        logits, y = check_pair(logits, y)
         prior = check_prior(prior, num_classes=logits.shape[1])
         factor_K = (beta * prior).to(logits.dtype)
         check_eps(eps)
-        return weighted_logs(logits, y, factor_K, eps=eps, all_eps=check_eps(confidence_eps))
+        return weighted_logs(
+            logits, y, factor_K, eps=eps, all_eps=check_eps(confidence_eps, name="confidence_eps")
+        )
     return cross_entropy(logits, y, eps=eps) - _per_example(
         beta * confidence(logits, prior=prior, eps=confidence_eps), y
     )
@@ -316,9 +327,9 @@ def joint(
     logits_1: Tensor, logits_2: Tensor, y: Tensor, *, weight: float, eps: float = 1e-8
 ) -> Tensor:
     """(1 − λ)(ℓ_y¹ + ℓ_y²) + λ(KL(p¹‖p²) + KL(p²‖p¹)), JoCoR's loss of two networks (2020)."""
-    if not 0 <= weight <= 1:
-        raise ValueError(f"weight must lie in [0, 1], got {weight}; 0 leaves the two CE terms")
-    _check_same(logits_1, logits_2, "logits_2")
+    if not isinstance(weight, int | float) or not 0 <= weight <= 1:
+        raise ValueError(f"weight must lie in [0, 1], got {weight!r}; 0 leaves the two CE terms")
+    check_same(logits_1, logits_2, names=("logits_1", "logits_2"))
     supervised = cross_entropy(logits_1, y, eps=eps) + cross_entropy(logits_2, y, eps=eps)
     log_1, log_2 = (check_scores(logits).log_softmax(dim=1) for logits in (logits_1, logits_2))
     # The two divergences share their factor: KL₁₂ + KL₂₁ = Σ_k (p¹_k − p²_k)(ln p¹_k − ln p²_k).
@@ -332,7 +343,9 @@ def per_class(loss: Callable[..., Tensor], logits: Tensor, **options: Any) -> Te
     >>> per_class(cross_entropy, torch.zeros(1, 4))
     tensor([[1.3863, 1.3863, 1.3863, 1.3863]])
     """
-    num_examples, num_classes = logits.shape
+    if not callable(loss):
+        raise ValueError(f"loss must be a function of logits and labels, got {shown(loss)}")
+    num_examples, num_classes = check_scores(logits).shape
     classes = torch.arange(num_classes, device=logits.device).expand(num_examples, -1)
     values = loss(logits, classes, **options)
     if values.shape != logits.shape:
@@ -344,6 +357,7 @@ def per_class(loss: Callable[..., Tensor], logits: Tensor, **options: Any) -> Te
     return values
 
 
+@checked
 def one_class_at_a_time(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Lets a loss that takes labels of shape (B,) only also take (B, J), in J calls."""
 
@@ -358,25 +372,6 @@ def one_class_at_a_time(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def pick(values_BK: Tensor, y: Tensor) -> Tensor:
     """values[b, y[b]] for y (B,), values[b, y[b, j]] for y (B, J)."""
     return values_BK.gather(1, y if y.ndim == 2 else y.unsqueeze(1)).view(y.shape)
-
-
-def _check_pair(logits: Array, y: Array) -> tuple[Tensor, Tensor]:
-    logits, y = check_scores(logits), as_tensor(y)
-    num_examples, num_classes = logits.shape
-    if y.ndim == 2:
-        if y.shape[0] != num_examples:
-            raise ValueError(f"y must have {num_examples} rows, one an example, got {y.shape[0]}")
-        flat = check_labels(y.reshape(-1), num_classes=num_classes, name="y")
-        return logits, flat.view(y.shape)
-    return logits, check_labels(y, num_classes=num_classes, length=num_examples, name="y")
-
-
-def _check_same(logits: Tensor, other: Tensor, name: str) -> None:
-    if other.shape != logits.shape:
-        raise ValueError(
-            f"{name} must have the shape of the logits, {tuple(logits.shape)}, got "
-            f"{tuple(other.shape)}; both are of one batch"
-        )
 
 
 def _per_example(values_B: Tensor, y: Tensor) -> Tensor:

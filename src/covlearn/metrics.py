@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from covlearn.checks import Array, as_tensor, check_labels
+from covlearn.kinds import checked
 from covlearn.records import Accuracy, Figure
 from covlearn.transition import count_transition, transition_error
 
@@ -37,6 +38,7 @@ class LabelQuality:
     """Mean absolute error of the entries of T̂, counted on D̂, against the true T."""
 
 
+@checked
 def accuracy(prediction: Array, true: Array) -> float:
     """Share of predictions, (N,), that are right.
 
@@ -47,6 +49,7 @@ def accuracy(prediction: Array, true: Array) -> float:
     return int((prediction == true).sum()) / len(true)
 
 
+@checked
 def memorisation(prediction: Array, noisy: Array, clean: Array) -> float | None:
     """Share of the wrong labels that the network predicts: #{p = ỹ ≠ y} / #{ỹ ≠ y}.
 
@@ -59,6 +62,7 @@ def memorisation(prediction: Array, noisy: Array, clean: Array) -> float | None:
     return _share((prediction == noisy) & wrong, wrong)
 
 
+@checked
 def label_quality(refined: Array, noisy: Array, clean: Array, *, num_classes: int) -> LabelQuality:
     """D̂ against the clean labels.
 
@@ -88,6 +92,7 @@ def label_quality(refined: Array, noisy: Array, clean: Array, *, num_classes: in
     )
 
 
+@checked
 def average_precision(score: Array, wrong: Array) -> float | None:
     """Mean over the wrong labels of the precision at their rank, the highest score first.
 
@@ -111,6 +116,7 @@ def average_precision(score: Array, wrong: Array) -> float | None:
     return float((precision * hits).sum() / hits.sum())
 
 
+@checked
 def reliability(stated: Array, right: Array, *, bins: int = 10) -> list[tuple[int, float, float]]:
     """Of each bin of stated probabilities: how many, their mean, and the share that was right.
 
@@ -120,6 +126,8 @@ def reliability(stated: Array, right: Array, *, bins: int = 10) -> list[tuple[in
     stated, right = as_tensor(stated).cpu().double(), as_tensor(right).cpu().double()
     if stated.shape != right.shape or bool(((stated < 0) | (stated > 1 + 1e-6)).any()):
         raise ValueError("expected a probability between 0 and 1 for each example")
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, got {bins}")
     place = (stated * bins).long().clamp(max=bins - 1)
     rows = []
     for group in (place == number for number in range(bins)):
@@ -129,12 +137,16 @@ def reliability(stated: Array, right: Array, *, bins: int = 10) -> list[tuple[in
     return rows
 
 
+@checked
 def calibration_error(rows: Sequence[Sequence[float]]) -> float:
     """Σ_bins (share of the examples) · |stated − right|, of what ``reliability`` gives."""
     total = sum(count for count, _, _ in rows)
+    if not total:
+        raise ValueError("rows must hold an example at least, got none; give what reliability says")
     return sum(count * abs(stated - right) for count, stated, right in rows) / total
 
 
+@checked
 def accuracy_of(
     history: Sequence[Mapping[str, float]], *, chosen_by: str = "held-out noisy labels"
 ) -> Accuracy:

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import torch
 
+from covlearn.kinds import check_fields
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -30,6 +32,7 @@ class Plan:
     """How many classes of that average are kept for each example, the largest; None: all."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
             raise ValueError(
                 f"expected epochs ≥ 0, batch_size ≥ 1 and lr > 0, got epochs={self.epochs}, "
@@ -43,6 +46,8 @@ class Plan:
             )
         if self.optimizer not in ("sgd", "adam"):
             raise ValueError(f"optimizer must be 'sgd' or 'adam', got {self.optimizer!r}")
+        if self.average_classes is not None and self.average_classes < 1:
+            raise ValueError(f"average_classes must be at least 1, got {self.average_classes}")
         for name in ("average", "average_predictions"):
             decay = getattr(self, name)
             if decay is not None and not 0 < decay < 1:
@@ -65,6 +70,9 @@ class Machine:
     The batches are the same whatever their number."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        if self.precision not in ("float32", "bfloat16"):
+            raise ValueError(f"precision must be float32 or bfloat16, got {self.precision!r}")
         if self.workers is not None and self.workers < 0:
             raise ValueError(f"workers must be at least 0, got {self.workers}")
 

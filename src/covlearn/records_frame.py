@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from covlearn import records
+from covlearn.kinds import checked
 from covlearn.plain_files import read_json
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 FIGURES = ("best", "last", "mean_of_last_ten", "selected")
 
 
+@checked
 def read_runs(
     folder: str | os.PathLike[str],
     *,

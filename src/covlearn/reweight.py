@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from covlearn.checks import Array, as_tensor, at_least_float32
+from covlearn.kinds import checked
 
 Kernel: TypeAlias = Callable[[Tensor, Tensor], Array]
 """Rows (n, d) and (m, d) to the n×m values k(x, z), symmetric and positive semi-definite."""
@@ -46,6 +47,7 @@ class MeanMatching:
     bandwidth: float | None
 
 
+@checked
 def kernel_mean_matching(
     features: Array,
     kept: Array,
@@ -98,9 +100,7 @@ def kernel_mean_matching(
             "weights are positive with mean one"
         )
     _check_at_least(0, ridge=ridge, tol=tol)
-    _check_at_least(
-        1, max_iter=max_iter, block_size=block_size, landmarks=1 if landmarks is None else landmarks
-    )
+    _check_at_least(1, max_iter=max_iter, block_size=block_size, landmarks=landmarks)
     if kernel == "rbf":
         bandwidth = median_bandwidth(features, seed=seed) if bandwidth is None else bandwidth
         evaluate = _rbf(bandwidth)
@@ -123,13 +123,13 @@ def kernel_mean_matching(
             f"{found.objective:.3g} is within {found.gap:.3g} of the least, wanted "
             f"{tol} · {found.unweighted:.3g}; raise max_iter, tol or ridge",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,  # past the check of its arguments
         )
-    gamma_N = torch.zeros(len(kept), dtype=torch.float64, device=features.device)
-    gamma_N[kept] = found.gamma
+    gamma_N = features.new_zeros(len(kept), dtype=torch.float64).masked_scatter(kept, found.gamma)
     return replace(found, gamma=gamma_N, bandwidth=bandwidth)
 
 
+@checked
 def median_bandwidth(features: Array, *, sample: int = 1000, seed: int = 0) -> float:
     """The median of the positive distances between ``sample`` examples: the RBF's usual width."""
     features = _check_features(features)
@@ -394,7 +394,7 @@ def _check_kept(kept: Array, features: Tensor) -> Tensor:
     return kept.to(features.device)
 
 
-def _check_at_least(least: int, **options: float) -> None:
+def _check_at_least(least: int, **options: float | None) -> None:
     for name, value in options.items():
-        if not least <= value < math.inf:
+        if value is not None and not least <= value < math.inf:
             raise ValueError(f"{name} must be finite and at least {least}, got {value}")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import covlearn
 from covlearn import distributed, records
-from covlearn.checks import check_labels
+from covlearn.checks import Array, check_labels
 from covlearn.config import plain
 from covlearn.data import Split, counter
 from covlearn.engine import Machine
@@ -28,7 +28,8 @@ from covlearn.evaluation import (
     model_bytes,
     probs_bytes,
 )
-from covlearn.local_run import LocalRun, input_shape, machine_config
+from covlearn.kinds import checked
+from covlearn.local_run import LocalRun, machine_config
 from covlearn.methods import METHODS, Method
 from covlearn.methods.base import view_of
 from covlearn.noise import NoiseCard
@@ -46,18 +47,17 @@ __all__ = [
     "LocalRun",
     "fit_and_evaluate",
     "held_out",
-    "input_shape",
-    "machine_config",
     "method_name",
 ]
 
 
+@checked
 def fit_and_evaluate(
     method: Method,
     split: Split,
     *,
     test: Split,
-    clean: Tensor | None = None,
+    clean: Array | None = None,
     validation: Split | None = None,
     noise_card: NoiseCard | None = None,
     folder: str | PathLike[str],
@@ -169,6 +169,7 @@ def fit_and_evaluate(
         return result
 
 
+@checked
 def held_out(num_examples: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Positions to train on and positions held out, each in order; a function of the seed."""
     if not 0 <= share < 1:  # also refuses NaN
@@ -182,6 +183,7 @@ def held_out(num_examples: int, share: float, seed: int) -> tuple[Tensor, Tensor
     return order[count:].sort().values, order[:count].sort().values
 
 
+@checked
 def method_name(method: Method) -> str:
     """The name under which ``covlearn train --method`` finds the method's class."""
     kind = type(method)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from covlearn.kinds import check_fields
+
 
 @dataclass(frozen=True)
 class Ramp:
@@ -18,6 +20,7 @@ class Ramp:
     end: int = 0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 <= self.start <= self.end:
             raise ValueError(f"expected 0 ≤ start ≤ end, got start={self.start}, end={self.end}")
 
@@ -41,6 +44,9 @@ class Steps:
     value: float
     milestones: tuple[int, ...] = ()
     factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def __call__(self, epoch: int) -> float:
         """The value in an epoch."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from covlearn.checks import (
     Array,
     as_tensor,
+    check_device,
     check_eps,
     check_idx,
     check_labels,
@@ -19,6 +20,7 @@ from covlearn.checks import (
     check_rate,
     check_scores,
 )
+from covlearn.kinds import checked
 from covlearn.losses import pick
 
 # How far apart two groups must be, in units of their spread √((σ₁² + σ₂²)/2). Cut in two at best, a
@@ -43,6 +45,7 @@ class Refined:
         return self.label < 0
 
 
+@checked
 def hold_fixed(refined: Refined, noisy: Tensor, trusted: Tensor | None) -> Refined:
     """D̂ with the labels that a person decided on as they are.
 
@@ -57,6 +60,7 @@ def hold_fixed(refined: Refined, noisy: Tensor, trusted: Tensor | None) -> Refin
     )
 
 
+@checked
 def adjusted_loss(probs: Array, noisy: Array, *, eps: float = 1e-8) -> Tensor:
     """s_n = ℓ_ỹ(x_n) − mean_k ℓ_k(x_n), with ℓ_k = −ln(p_k + ε).
 
@@ -69,6 +73,7 @@ def adjusted_loss(probs: Array, noisy: Array, *, eps: float = 1e-8) -> Tensor:
     return _adjusted_loss(*_check_pair(probs, noisy), eps)
 
 
+@checked
 def rival_margin(probs: Array, noisy: Array) -> Tensor:
     """ln max_{k≠ỹ} p_k − ln p_ỹ: positive where another class is more probable than the label.
 
@@ -81,6 +86,7 @@ def rival_margin(probs: Array, noisy: Array) -> Tensor:
     return log_p.scatter(1, noisy.unsqueeze(1), -torch.inf).amax(dim=1) - own
 
 
+@checked
 def refine_by_argmax(probs: Array, noisy: Array) -> Refined:
     """The label where no other class is more probable, else the most probable one."""
     probs, noisy = _check_pair(probs, noisy)
@@ -88,6 +94,7 @@ def refine_by_argmax(probs: Array, noisy: Array) -> Refined:
     return refine_scores(score, probs.argmax(dim=1), noisy, lower=0.0)
 
 
+@checked
 def refine(
     probs: Array, noisy: Array, *, lower: float, upper: float | None = None, eps: float = 1e-8
 ) -> Refined:
@@ -103,6 +110,7 @@ def refine(
     )
 
 
+@checked
 def quantile_threshold(scores: Array, kept: float) -> float:
     """The threshold L with a share ``kept`` of the scores at or below it (Clothing1M: 0.6154).
 
@@ -119,6 +127,7 @@ def quantile_threshold(scores: Array, kept: float) -> float:
     return float(scores.kthvalue(rank).values)
 
 
+@checked
 def auto_threshold(scores: Array) -> float:
     """A threshold read off the scores themselves: where they fall in two groups, the cut between.
 
@@ -162,6 +171,7 @@ def auto_threshold(scores: Array) -> float:
     return float(ordered[cut] + ordered[cut + 1]) / 2
 
 
+@checked
 def refine_by_confidence(probs: Array, noisy: Array, *, confidence: float) -> Refined:
     """Distillation (Cheng et al. 2017): argmax p where max p > confidence, dropped elsewhere.
 
@@ -176,6 +186,7 @@ def refine_by_confidence(probs: Array, noisy: Array, *, confidence: float) -> Re
     return Refined(label=label, keep=label == noisy, score=-best.values.log())
 
 
+@checked
 def refine_by_likelihood(probs: Array, noisy: Array, *, threshold: float) -> Refined:
     """Keeps ỹ where p_ỹ ≥ threshold and takes argmax p elsewhere; the score is −ln p_ỹ."""
     probs, noisy = _check_pair(probs, noisy)
@@ -186,6 +197,7 @@ def refine_by_likelihood(probs: Array, noisy: Array, *, threshold: float) -> Ref
     return Refined(label=label, keep=keep, score=-likelihood.log())
 
 
+@checked
 def refine_by_small_loss(probs: Array, noisy: Array, *, kept: float) -> Refined:
     """Keeps the share ``kept`` of smallest loss −ln p_ỹ with their labels and drops the others.
 
@@ -198,6 +210,7 @@ def refine_by_small_loss(probs: Array, noisy: Array, *, kept: float) -> Refined:
     return Refined(label=torch.where(keep, noisy, -1), keep=keep, score=-likelihood.log())
 
 
+@checked
 def keep_share(epoch: int, *, rate: float, ramp_epochs: int = 10) -> float:
     """1 − rate·min(epoch / ramp_epochs, 1), epochs from zero: co-teaching's keep schedule."""
     check_rate(rate)
@@ -221,6 +234,7 @@ class SieveRecorder:
         self, noisy: Array, num_classes: int, *, device: torch.device | str | None = None
     ) -> None:
         labels = check_labels(noisy, num_classes=num_classes, name="noisy")
+        device = check_device(device)
         self.num_classes = num_classes
         self.noisy = labels.to(device, copy=True)
         self.score = torch.full(labels.shape, torch.nan, device=device)
@@ -264,6 +278,7 @@ def _adjusted_loss(probs: Tensor, noisy: Tensor, eps: float = 1e-8) -> Tensor:
     return torch.where(given.isinf(), given, given - loss_BK.mean(dim=1))
 
 
+@checked
 def refine_scores(
     score: Tensor, prediction: Tensor, noisy: Tensor, *, lower: float, upper: float | None = None
 ) -> Refined:

@@ -19,10 +19,12 @@ from covlearn.checks import (
     check_transition,
     check_weight,
 )
+from covlearn.kinds import checked
 
 EmptyClass: TypeAlias = Literal["error", "identity"]
 
 
+@checked
 def count_transition(
     refined: Array,
     noisy: Array,
@@ -52,6 +54,7 @@ def count_transition(
     return _rows_to_one(joint_KK, empty_class, "refined example with a positive weight")
 
 
+@checked
 def anchor_transition(probs: Array, *, percentile: float | None = 97.0) -> Tensor:
     """T̂[i] = P̂(noisy = · | x^i), the posterior at the anchor x^i of class i; rows sum to one.
 
@@ -77,6 +80,7 @@ def anchor_transition(probs: Array, *, percentile: float | None = 97.0) -> Tenso
     return posterior_KK / posterior_KK.sum(dim=1, keepdim=True)
 
 
+@checked
 def confident_joint(probs: Array, noisy: Array, *, num_classes: int) -> Tensor:
     """K×K counts of (inferred true class, noisy class); column j sums to the examples labelled j.
 
@@ -115,6 +119,7 @@ def confident_joint(probs: Array, noisy: Array, *, num_classes: int) -> Tensor:
     return count_KK / count_KK.sum(dim=0) * labelled_K
 
 
+@checked
 def confident_transition(
     probs: Array, noisy: Array, *, num_classes: int, empty_class: EmptyClass = "error"
 ) -> Tensor:
@@ -123,6 +128,7 @@ def confident_transition(
     return _rows_to_one(joint_KK, empty_class, "example that is confidently of the class")
 
 
+@checked
 def dual_transition(
     probs: Array,
     noisy: Array,
@@ -192,6 +198,7 @@ def project_rows(matrix: Array) -> Tensor:
     return projected_RK - projected_RK.detach().clamp(max=0)
 
 
+@checked
 def transition_error(
     estimated: Array,
     true: Array,

@@ -28,8 +28,11 @@ import torch
 from numpy.typing import NDArray
 
 from covlearn.checks import Array, check_labels, check_scores
+from covlearn.kinds import checked
 
 KEEP, RELABEL, DROP, REVIEW = DECISIONS = ("keep", "relabel", "drop", "review")
+__all__ = ["Verdicts", "decided", "judge"]
+
 RELABEL_BELOW = 0.2
 REVIEW_BELOW, REVIEW_SHARE = 0.05, 0.01
 BY_A_PERSON = "decided by a person"
@@ -56,6 +59,7 @@ class Verdicts:
         return np.where(self.decision == RELABEL, self.suggested, self.given)
 
 
+@checked
 def judge(
     given: Array,
     logits: Array,
@@ -84,8 +88,12 @@ def judge(
             f"relabel_below and review_below must lie in [0, 0.5], got {relabel_below} and "
             f"{review_below}"
         )
+    if not 0 <= review_share <= 1:
+        raise ValueError(f"review_share must lie in [0, 1], got {review_share}")
     log_NK = check_scores(logits).detach().cpu().double().log_softmax(dim=1)
     num_classes = log_NK.shape[1]
+    if classes is not None and len(classes) != num_classes:
+        raise ValueError(f"classes must name {num_classes} classes, got {len(classes)}")
     given = check_labels(given, num_classes=num_classes, length=len(log_NK), name="given").cpu()
     quality = log_NK.gather(1, given[:, None]).flatten().exp()
     rival_share, rival = log_NK.scatter(1, given[:, None], -torch.inf).max(dim=1)
@@ -120,6 +128,7 @@ def judge(
     )
 
 
+@checked
 def decided(verdicts: Verdicts, trusted: NDArray[np.bool_]) -> Verdicts:
     """The verdicts with the labels that a person decided on kept, whatever the model says.
 

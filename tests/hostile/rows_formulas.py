@@ -21,6 +21,7 @@ NAN = float("nan")
 WRONG_WORD: Any = "x"
 NO_RUN: Any = SimpleNamespace()
 LOGITS, LABELS = torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])
+EVEN = torch.full((4, 3), 1 / 3)
 STATS = SecondOrder.from_labels(LABELS, LABELS, num_classes=3)
 HOW: dict[str, Any] = {"prior": torch.full((3,), 1 / 3), "beta": 1.0}
 EMPTY = Path("nothing-here")
@@ -131,6 +132,15 @@ FORMULAS: dict[str, list[Row]] = {
         (lambda: noise.symmetric(LABELS, rate=0.2, num_classes=3, seed=-1), "seed must"),
         (lambda: noise.symmetric(LABELS[:0], rate=0.2, num_classes=3, seed=0), "must"),
     ],
+    "noise.confused": [
+        (lambda: noise.confused(LABELS, probs=LOGITS, rate=0.2, seed=0), "each row with the sum"),
+        (lambda: noise.confused(LABELS, probs=LOGITS[0], rate=0.2, seed=0), "must have shape"),
+        (lambda: noise.confused(LABELS, probs=EVEN[:2], rate=0.2, seed=0), "y must have one entry"),
+        (lambda: noise.confused(LABELS, probs=EVEN * NAN, rate=0.2, seed=0), "must hold prob"),
+        (lambda: noise.confused(LABELS, probs=EVEN, rate=1.0, seed=0), "rate must"),
+        (lambda: noise.confused(LABELS, probs=EVEN, rate=0.2, seed=-1), "seed must"),
+        (lambda: noise.confused(LABELS + 1, probs=EVEN, rate=0.2, seed=0), "must lie in"),
+    ],
     "noise.instance_dependent": [
         (
             lambda: noise.instance_dependent(
@@ -195,6 +205,11 @@ FORMULAS: dict[str, list[Row]] = {
         (lambda: th.Problem([1.0], [5], [np.eye(2)]), "labels must lie in"),
         (lambda: th.Problem([1.0], [0], [np.ones((2, 2))]), "rows of transition"),
     ],
+    "theory.one_hot_coefficients": [
+        (th.one_hot_coefficients, "got none"),
+        (lambda: th.one_hot_coefficients(WRONG_WORD), "a term must be"),
+    ],
+    "metrics.calibration_error": [(lambda: metrics.calibration_error([]), "must hold an example")],
     "theory.objectives.check_refined": [
         (lambda: objectives.check_refined(PROBLEM, np.ones((1, 9))), "refined must be"),
     ],

@@ -1,8 +1,6 @@
 """Wrong values for data, training, runs and reports: a call, and words of its refusal."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import torch
 
@@ -19,11 +17,8 @@ from covlearn.integrations.onnx import to_onnx
 from covlearn.integrations.tensorboard import write_tensorboard
 from covlearn.job import (
     Job,
-    augmented,
-    group,
     make_machine,
     make_method,
-    pretrained_weights,
     resolve_device,
     run_job,
     settled,
@@ -37,7 +32,7 @@ from covlearn.testing import check_method
 from tests.hostile.rows_formulas import EMPTY, LABELS, LOGITS, NAN, WRONG_WORD, Row
 from tests.runs import NOISY, TEST
 
-NO_RUN: Any = SimpleNamespace()
+FITTED = fitted.load(Path(__file__).resolve().parents[1] / "fixtures/old_run/format_1/fit")
 DIGITS = sources.digits()
 
 RUNS: dict[str, list[Row]] = {
@@ -119,12 +114,19 @@ RUNS: dict[str, list[Row]] = {
     ],
     "job.resolve_device": [(lambda: resolve_device("tpu"), "device must be auto, cpu or cuda")],
     "job.make_machine": [(lambda: make_machine("cpu", {"device": "x"}), "choose it with --device")],
-    "job.settled": [(lambda: settled(Job("digits", "ce", settings=("x=1",))), "no such field")],
-    "job.run_job": [(lambda: run_job(Job("digit", "ce"), EMPTY, device="cpu"), "data must be")],
-    "job.augmented": [(lambda: augmented(NOISY, {}, {"flip": "true"}), "is for uint8 images")],
-    "job.group": [(lambda: group({"net": "x"}, "net"), "not as a whole")],
-    "job.pretrained_weights": [
-        (lambda: pretrained_weights("papr", "digits"), "must be one of"),
+    "job.settled": [
+        (lambda: settled(Job("digits", "ce", settings=("x=1",))), "no such field"),
+        (lambda: settled(Job("digits", "ce", settings=("net=x",))), "not as a whole"),
+        (lambda: settled(Job("digits", "ce", preset="papr")), "must be one of"),
+    ],
+    "job.run_job": [
+        (lambda: run_job(Job("digit", "ce"), EMPTY, device="cpu"), "data must be"),
+        (
+            lambda: run_job(
+                Job("digits", "ce", settings=("augmentation.flip=true",)), EMPTY, device="cpu"
+            ),
+            "is for uint8 images",
+        ),
     ],
     "methods.presets.preset": [
         (lambda: presets.preset("papr", "cal", "cifar10"), "did you mean 'paper'"),
@@ -186,12 +188,12 @@ RUNS: dict[str, list[Row]] = {
     ],
     # Runs and reports
     "fitted.load": [(lambda: fitted.load(EMPTY), "is not the folder of a run")],
-    "fitted.check_place": [(lambda: fitted.check_place(Path(__file__)), "must be a folder")],
     "exports.export": [
         (
-            lambda: export(NO_RUN, Path(__file__), "csv"),
+            lambda: export(FITTED, Path(__file__), "csv"),
             "must be new or an empty folder",
         ),
+        (lambda: export(FITTED, EMPTY, "word"), "kind must be one of csv"),
     ],
     "records_frame.read_runs": [
         (lambda: read_runs(EMPTY), "must hold runs of covlearn"),

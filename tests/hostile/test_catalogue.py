@@ -8,22 +8,26 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from covlearn import cli
 from covlearn.cli.targets import OF_A_RUN
-from tests.hostile.catalogue import ANY_KIND, CHECKED_ELSEWHERE, ROWS
+from covlearn.estimator import NoisyLabelClassifier
+from tests.hostile.catalogue import ELSEWHERE, FORMS, RECORDS, ROWS, UNNAMED
+from tests.hostile.good_calls import CALLS, good_call
 from tests.hostile.reader import Reader
 from tests.hostile.readers import TOML
+from tests.hostile.rows_commands import COMMANDS
 from tests.hostile.rows_formulas import Row
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 OLD_RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "old_run"
-THEORY = ("theory.", "theory.examples.", "theory.objectives.")
 WRONG: dict[str, Any] = {
     "nothing": None,
     "text": "no such thing",
@@ -62,44 +66,110 @@ def public() -> dict[str, Any]:
 PUBLIC = public()
 
 
-def test_every_public_name_is_in_the_catalogue() -> None:
-    elsewhere = {name for names in CHECKED_ELSEWHERE.values() for name in names.split()}
-    listed = {*ROWS, *ANY_KIND, *elsewhere}
-    assert not elsewhere & {*ROWS, *ANY_KIND}
-    assert sorted(listed - {*PUBLIC}) == []
-    # Statements about a Problem, which checks itself: tests/theory has what they refuse.
-    missing = {name for name in PUBLIC if name not in listed and not name.startswith(THEORY)}
-    assert sorted(missing) == []
+# Every public name is held to every wrong kind, a new one too, unless the catalogue says why not.
+NOT_HELD = {*RECORDS.split(), *FORMS.split(), *(n for names in ELSEWHERE.values() for n in names)}
+HELD = [name for name in PUBLIC if name not in NOT_HELD]
 
 
-def required(function: Any, value: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The same wrong value for everything that must be given."""
-    needed = [
-        parameter
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    named = {p.name: value for p in needed if p.kind is p.KEYWORD_ONLY}
-    return [value for p in needed if p.kind is not p.KEYWORD_ONLY], named
+def test_the_catalogue_names_what_is_public() -> None:
+    assert sorted({*ROWS, *CALLS, *NOT_HELD} - {*PUBLIC}) == []
 
 
-@pytest.mark.parametrize("name", ANY_KIND)
-def test_every_wrong_kind_is_refused(
+@pytest.mark.parametrize("name", RECORDS.split())
+def test_a_record_only_holds_what_it_is_given(name: str) -> None:
+    kind = PUBLIC[name]
+    assert isinstance(kind, type)
+    assert is_dataclass(kind) or hasattr(kind, "_fields")
+    assert "__post_init__" not in vars(kind)  # one that checks itself is held to it
+
+
+@pytest.mark.parametrize("name", FORMS.split())
+def test_a_form_cannot_be_called(name: str) -> None:
+    form = PUBLIC[name]
+    assert not isinstance(form, type) or getattr(form, "_is_protocol", False)
+
+
+def spoilt(name: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """A good call of a function with one argument after the other of each wrong kind.
+
+    Where no good call is known, all that must be given is wrong.
+    """
+    parameters = inspect.signature(PUBLIC[name]).parameters.values()
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    good = good_call(name, PUBLIC[name])
+    for value in WRONG.values():
+        if good is None:
+            needed = [p.name for p in named if p.default is p.empty]
+            yield dict.fromkeys(needed, value), needed[0]
+        else:
+            for parameter in named:
+                yield good | {parameter.name: value}, parameter.name
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_every_wrong_kind_of_every_argument_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needs_library(name)
     monkeypatch.chdir(tmp_path)
-    refused = []
-    for value in WRONG.values():
-        positional, named = required(PUBLIC[name], value)
+    refused: dict[str, list[str]] = {}
+    for arguments, spoilt_one in spoilt(name):
+        refused.setdefault(spoilt_one, [])
+        before = sorted(tmp_path.rglob("*"))
         try:
             with warnings.catch_warnings(action="ignore"):
-                PUBLIC[name](*positional, **named)
+                PUBLIC[name](**arguments)
         except ValueError as error:
-            refused.append(str(error))
-    assert refused
-    assert [text for text in refused if "\n" in text or len(text) < 10] == []
-    assert list(tmp_path.iterdir()) == []
+            refused[spoilt_one].append(str(error))
+            assert sorted(tmp_path.rglob("*")) == before
+    for argument, texts in refused.items():
+        assert texts, f"{argument} may be anything"
+        assert [text for text in texts if "\n" in text or len(text) < 10] == []
+        assert name in UNNAMED or any(argument in text for text in texts), (argument, texts)
+
+
+ESTIMATOR: dict[str, Any] = {
+    "settings": {"plan.epochs": 1, "sieve_plan.epochs": 1, "folds": 2},
+    "random_state": 0,
+}
+RIGHT = {
+    "nothing": ("random_state", "settings"),
+    "an empty list": ("settings",),
+    "a dict": ("settings",),
+}
+TABLE = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+
+
+@pytest.mark.parametrize("name", ["method", "net", "preset", "random_state", "settings", "device"])
+def test_the_estimator_refuses_parameters_in_fit(name: str) -> None:
+    for kind, value in WRONG.items():
+        model = NoisyLabelClassifier(**{**ESTIMATOR, name: value})
+        if name in RIGHT.get(kind, ()):
+            continue
+        with pytest.raises(ValueError, match=name) as caught:
+            model.fit(*TABLE)
+        assert "\n" not in str(caught.value)
+
+
+def test_the_estimator_refuses_data_as_scikit_learn_does() -> None:
+    fitted = NoisyLabelClassifier(**ESTIMATOR).fit(*TABLE)
+    for value in WRONG.values():
+        for call in (
+            lambda value=value: clone(fitted).fit(value, TABLE[1]),
+            lambda value=value: clone(fitted).fit(TABLE[0], value),
+            lambda value=value: fitted.predict(value),
+        ):
+            with (
+                warnings.catch_warnings(action="ignore"),
+                pytest.raises((ValueError, TypeError)),  # TypeError: what is no array at all
+            ):
+                call()
+
+
+def needs_library(name: str) -> None:
+    if name.startswith("integrations."):
+        library = {"onnx": "onnxscript", "datalab": "cleanlab", "tensorboard": "tensorboard"}
+        pytest.importorskip(library.get(name.split(".")[1], "torch"))
 
 
 CASES = [(name, number, row) for name, rows in ROWS.items() for number, row in enumerate(rows)]
@@ -109,9 +179,7 @@ CASES = [(name, number, row) for name, rows in ROWS.items() for number, row in e
 def test_a_wrong_value_is_one_sentence(
     name: str, number: int, row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name.startswith("integrations."):
-        library = {"onnx": "onnxscript", "datalab": "cleanlab", "tensorboard": "tensorboard"}
-        pytest.importorskip(library[name.split(".")[1]])
+    needs_library(name)
     monkeypatch.chdir(tmp_path)
     call, expected = row
     with pytest.raises(ValueError, match=expected) as caught:
@@ -121,160 +189,6 @@ def test_a_wrong_value_is_one_sentence(
 
 
 # ---- Commands ---------------------------------------------------------------------------------
-
-# RUN is a whole run of fit, TRAIN one of train, BAD a file of no use, OUT a place for what is made.
-COMMANDS: dict[str, list[tuple[str, str]]] = {
-    "fit": [
-        ("missing.csv --out OUT", "missing.csv does not exist"),
-        ("BAD.csv --out OUT", "BAD.csv"),
-        ("BAD.npz --out OUT", "cannot be read as an .npz file"),
-        ("BAD.npy --label BAD.npy --out OUT", "cannot be read as an .npy file"),
-        ("BAD.parquet --out OUT", "cannot be read as a Parquet file"),
-        ("BAD.zip --out OUT", "is no archive that can be read"),
-        ("BAD.exe --out OUT", "is of no kind that is read"),
-        ("EMPTY --out OUT", "holds no image"),
-        ("good.csv --out BAD.csv", "must be a folder, but it is a file"),
-        ("good.csv --out FULL", "must be new, empty or of an earlier run"),
-        ("good.csv --label nope --out OUT", "has no column 'nope'"),
-        ("good.csv --id nope --out OUT", "has no column 'nope'"),
-        ("good.csv --image nope --out OUT", "has no column 'nope'"),
-        ("good.csv --method nope --out OUT", "method must be one of"),
-        ("good.csv --method os:getcwd --out OUT", "must be a dataclass"),
-        ("good.csv --preset nope --out OUT", "must be one of"),
-        ("good.csv --net nope --out OUT", "unknown net 'nope'"),
-        ("good.csv --net os:getcwd --out OUT", "os:getcwd"),
-        ("good.csv --net no.such:net --out OUT", "cannot import the net"),
-        ("good.csv --set nope=1 --out OUT", "no such field"),
-        ("good.csv --set plan.epochs=x --out OUT", "expected an integer"),
-        ("good.csv --set plan.epochs --out OUT", "plan.epochs"),
-        ("good.csv --seed -1 --out OUT", "seed must lie in 0…2³²−1, got -1"),
-        ("good.csv --seed 5000000000 --out OUT", "seed must lie in"),
-        ("good.csv --seed x --out OUT", "invalid int value"),
-        ("good.csv --device tpu --out OUT", "invalid choice"),
-        ("good.csv --device cuda --out OUT", "device cuda is not there"),
-        ("good.csv --features nope --image path --out OUT", "has no column 'path'"),
-        ("good.csv --trusted missing.csv --out OUT", "missing.csv is not there"),
-        ("good.csv --trusted BAD.json --out OUT", "must hold JSON"),
-        ("good.csv --on-bad ignore --out OUT", "invalid choice"),
-        ("good.csv", "--out"),
-        ("", "SOURCE"),
-        ("good.csv --nope --out OUT", "unrecognized arguments"),
-    ],
-    "predict": [
-        ("missing good.csv --out OUT", "is not the folder of a run"),
-        ("TRAIN good.csv --out OUT", "must be a run of covlearn fit"),
-        ("BROKEN good.csv --out OUT", "must hold JSON"),
-        ("RUN missing.csv --out OUT", "missing.csv does not exist"),
-        ("RUN BAD.csv --out OUT", "BAD.csv"),
-        ("RUN other.csv --out OUT", "must have the columns of training"),
-        ("RUN BAD.npz --out OUT", "cannot be read as an .npz file"),
-        ("RUN good.csv --out EMPTY", "must be a file, but it is a folder"),
-        ("RUN good.csv --out good.csv", "is what is read, and would be lost"),
-        ("RUN good.csv --out RUN/config.json", "is a file of a run, which would be lost"),
-        ("good.csv good.csv --out OUT", "good.csv is not the folder of a run"),
-        ("RUN good.csv --device cuda --out OUT", "device cuda is not there"),
-        ("RUN good.csv", "--out"),
-    ],
-    "clean": [
-        ("missing --out OUT", "is not the folder of a run"),
-        ("TRAIN --out OUT", "must be a run of covlearn fit"),
-        ("BROKEN --out OUT", "must hold JSON"),
-        ("RUN --out FULL", "must be new or an empty folder"),
-        ("RUN --out BAD.csv", "must be new or an empty folder"),
-        ("RUN --out OUT --as folder", "needs image files"),
-        ("RUN --out OUT --as word", "invalid choice"),
-        ("RUN", "--out"),
-    ],
-    "report": [
-        ("missing", "is not the folder of a run"),
-        ("BROKEN", "must hold JSON"),
-        ("RUN --out EMPTY", "must be a file, but it is a folder"),
-        ("RUN --out RUN/labels.csv", "is a file of a run, which would be lost"),
-        ("good.csv", "good.csv is not the folder of a run"),
-        ("RUN missing --out OUT", "is not the folder of a run"),
-        ("", "RUN"),
-    ],
-    "diagnose": [
-        ("missing", "is not the folder of a run"),
-        ("TRAIN", "must be a run of covlearn fit"),
-        ("RUN --draws 0", "draws"),
-        ("RUN --draws x", "invalid int value"),
-        ("RUN --draws 30", "is missing|has changed"),
-    ],
-    "export": [
-        ("RUN", "name what to write"),
-        ("missing --tensorboard OUT", "is not the folder of a run"),
-        ("missing --onnx OUT", "is not the folder of a run"),
-        ("RUN --tensorboard FULL", "must be new or an empty folder"),
-        ("RUN --onnx EMPTY", "must be a file, but it is a folder"),
-        ("RUN --onnx RUN/model.safetensors", "is a file of a run, which would be lost"),
-    ],
-    "doctor": [("--nope", "unrecognized arguments")],
-    "train": [
-        ("--data nope --method ce --out OUT", "data must be"),
-        ("--data missing.npz --method ce --out OUT", "does not exist"),
-        ("--data BAD.npz --method ce --out OUT", "cannot be read as an .npz file"),
-        ("--data EMPTY --method ce --out OUT", "must hold the text files of Clothing1M"),
-        ("--data digits --method nope --out OUT", "method must be one of"),
-        ("--data digits --method ce --noise nope --out OUT", "noise must be one of"),
-        ("--data digits --method ce --noise symmetric:7 --out OUT", "rate must"),
-        ("--data digits --method ce --noise file:BAD.npz --out OUT", "must be a label file"),
-        ("--data digits --method ce --noise file:missing.pt --out OUT", "does not exist"),
-        ("--data digits --method ce --holdout 2 --out OUT", "holdout must lie in"),
-        ("--data digits --method ce --net nope --out OUT", "unknown net"),
-        ("--data digits --method ce --set net.pretrained=BAD.pt --out OUT", "file of weights"),
-        ("--data digits --method ce --set machine.device=cpu --out OUT", "choose it with --device"),
-        ("--data digits --method ce --preset nope --out OUT", "must be one of"),
-        ("--data digits --method ce --seed -3 --out OUT", "seed must lie in"),
-        ("--data digits --method ce --out FULL", "must be new, empty or of an earlier run"),
-        ("--data digits --method ce --out BAD.csv", "must be a folder, but it is a file"),
-        ("--data digits --method cal --set labels=BAD.npy --out OUT", "cannot be read as labels"),
-        ("--method ce --out OUT", "--data"),
-    ],
-    "methods": [("nope", "method must be one of"), ("os:getcwd", "must be a dataclass")],
-    "data fetch": [
-        ("nope", "nope"),
-        ("cifar10 --from missing", "does not exist"),
-        ("cifar10 --from BAD.tar.gz", "neither a folder nor an archive"),
-        ("cifar10 --from EMPTY", "holds nothing of CIFAR-10"),
-    ],
-    "data list": [("--nope", "unrecognized arguments")],
-    "data check": [
-        ("nope EMPTY", "data must be one of"),
-        ("cifar10 missing", "does not exist"),
-        ("cifar10 BAD.safetensors", "does not hold CIFAR-10"),
-        ("cifar10n BAD.pt", "BAD.pt"),
-        ("labels BAD.npz", "must be a label file"),
-        ("labels BAD.csv", "must end in .pt or .npz"),
-        ("clothing1m BAD.csv", "is no folder"),
-        ("clothing1m EMPTY", "must hold the text files"),
-    ],
-    "noise": [
-        ("--kind cal:0.2 --out OUT.npz", "--data is missing"),
-        ("--data digits --kind nope:0.2 --out OUT.npz", "noise must be one of"),
-        ("--data digits --kind none --out OUT.npz", "there is nothing to write"),
-        ("--data digits --kind symmetric:x --out OUT.npz", "KIND:RATE"),
-        ("--data digits --kind symmetric:0.2 --out OUT.txt", "--out must end in .npz"),
-        ("--data BAD.npz --kind symmetric:0.2 --out BAD.npz", "is what is read"),
-        ("--data digits --kind symmetric:0.2 --out RUN/probs.npz", "is a file of a run"),
-        ("--data digits --kind symmetric:0.2 --seed -1 --out OUT.npz", "seed must"),
-        ("--list --data digits", "--list goes without"),
-    ],
-    "bench": [
-        ("missing.toml", "there is no table"),
-        ("BAD.toml", "must be TOML"),
-        ("code.toml", "names code that is no part of covlearn"),
-        ("good.toml --only nope=1", "--only takes key=value"),
-        ("good.toml --only rate=x", "rate must be a number"),
-        ("good.toml --only method=cal", "no cell of this table"),
-        ("good.toml --trials -1", "trials must be 0…10,000"),
-        ("good.toml --trials 1000000000000", "trials must be 0…10,000"),
-        ("good.toml --processes 0", "expected --processes ≥ 1"),
-        ("good.toml --gpus 1", "--gpus is a share"),
-        ("good.toml --published EMPTY --dry-run --set nope=1", "no such field"),
-        ("good.toml --data nope --dry-run", "data must be"),
-    ],
-}
 
 
 @pytest.fixture(scope="module")

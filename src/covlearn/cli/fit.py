@@ -156,8 +156,7 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
     from covlearn.data import Split  # noqa: PLC0415
     from covlearn.data.sources import still  # noqa: PLC0415
     from covlearn.engine import Plan  # noqa: PLC0415
-    from covlearn.fitted import check_net  # noqa: PLC0415
-    from covlearn.fitting import set_up  # noqa: PLC0415
+    from covlearn.fitting import check_net, set_up  # noqa: PLC0415
 
     assert examples.y is not None
     augmentation = still(examples.x[:1].numpy())

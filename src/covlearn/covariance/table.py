@@ -58,9 +58,11 @@ def _class_sums(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Σ γ 1{ŷ=i, ỹ=j} ℓ_j and Σ γ 1{ŷ=i} ℓ_j (K×K), and Σ γ 1{ŷ=i} (K), in float64."""
     check_eps(eps)
-    if block_size < 1:
-        raise ValueError(f"block_size must be positive, got {block_size}; 8192 is a good size")
-    logits, noisy, refined, weight = check_batch(logits, noisy, refined, stats, weight)
+    if not isinstance(block_size, int) or block_size < 1:
+        raise ValueError(f"block_size must be positive, got {block_size!r}; 8192 is a good size")
+    logits, noisy, refined, weight = check_batch(
+        logits, noisy, refined, stats, weight, name="noisy"
+    )
     gamma_N = gamma(refined, weight, torch.float64)
     num_classes = len(stats.class_weight)
     moved_KK = torch.zeros(num_classes, num_classes, dtype=torch.float64, device=logits.device)

@@ -26,6 +26,7 @@ from covlearn.checks import (
     check_strength,
     check_weight,
 )
+from covlearn.kinds import checked, shown
 from covlearn.losses import Rows, per_class, pick, weighted_logs
 from covlearn.transition import EmptyClass, count_transition
 
@@ -115,7 +116,7 @@ def covariance_term(
     batch; the mean over all their examples is then the term.
     """
     logits, y, refined, weight = check_batch(logits, y, refined, stats, weight, mean_loss)
-    loss_BK = -(logits.softmax(dim=1) + eps).log()
+    loss_BK = -(logits.softmax(dim=1) + check_eps(eps)).log()
     share_B = example_share(refined, stats, weighting, weight, mass, loss_BK.dtype)
     return (share_B * deviation(loss_BK, y, refined, stats, mean_loss)).mean()
 
@@ -150,7 +151,7 @@ def cal(
     prior = check_prior(prior, num_classes=logits.shape[1])
     check_strength(beta, name="beta")
     check_eps(eps)
-    check_eps(regularizer_eps)
+    check_eps(regularizer_eps, name="regularizer_eps")
     share_B = example_share(refined, stats, weighting, weight, mass, logits.dtype)
     loss = cal_of(logits, y, refined, stats.transition, share_B, prior, beta, eps, regularizer_eps)
     if mean_loss is not None:
@@ -159,6 +160,7 @@ def cal(
     return loss
 
 
+@checked
 def with_covariance(base_loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
     """``base_loss`` with its own covariance subtracted: CAL's correction for any loss.
 
@@ -205,17 +207,24 @@ def check_batch(
     stats: SecondOrder,
     weight: Tensor | None,
     mean_loss: Tensor | None = None,
+    *,
+    name: str = "y",
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Logits in float32 at least, labels and refined labels as int64, weights, all of one batch."""
+    if not isinstance(stats, SecondOrder):
+        raise ValueError(
+            f"stats must be a SecondOrder, got {shown(stats)}; SecondOrder.from_labels(…) makes one"
+        )
     num_classes = len(stats.class_weight)
-    if mean_loss is not None and as_tensor(mean_loss).shape != (num_classes, num_classes):
+    square = (num_classes, num_classes)
+    if mean_loss is not None and as_tensor(mean_loss, name="mean_loss").shape != square:
         raise ValueError(
             f"mean_loss must be {num_classes}×{num_classes}, the mean of ℓ_j over refined class i, "
-            f"got {tuple(mean_loss.shape)}"
+            f"got {shown(mean_loss)}"
         )
     logits = check_scores(logits, num_classes=num_classes)
     size = len(logits)
-    y = check_labels(y, num_classes=num_classes, length=size, name="y")
+    y = check_labels(y, num_classes=num_classes, length=size, name=name)
     refined = check_labels(
         refined, num_classes=num_classes, length=size, name="refined", dropped=True
     )
@@ -267,6 +276,9 @@ def example_share(
     if mass is None:
         mass_K = in_fixed_order(refined, gamma_B, len(stats.class_weight))
     else:
+        mass = as_tensor(mass, name="mass")
+        if mass.shape != (len(stats.class_weight) + 1,):
+            raise ValueError(f"mass must be what batch_mass gives, got shape {tuple(mass.shape)}")
         mass_K, size = mass[:-1].to(dtype), mass[-1].to(dtype)
     # A class without mass in the batch has examples with γ = 0 at most: the bound keeps 0/0 out.
     scale_K = stats.class_weight.to(dtype) / mass_K.clamp(min=1e-30)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from covlearn import kernels
 from covlearn.data import counter
+from covlearn.kinds import check_fields
 
 Linear = tuple[Tensor, Tensor, Tensor, Tensor]
 """yy, yx, xy, xx, (B,) each: what is y below and x right of the middle comes from yy·y + yx·x below
@@ -34,7 +35,8 @@ class Augmentation:
     centred: bool = False
 
     def __post_init__(self) -> None:
-        if self.window < 0 or (self.window and self.crop):
+        check_fields(self)
+        if self.window < 0 or self.crop < 0 or (self.window and self.crop):
             raise ValueError(
                 "augmentation takes either a window of the image or a crop of what is around it, "
                 f"got window={self.window} and crop={self.crop}"
@@ -169,3 +171,26 @@ def move(
     moved = flat.gather(1, source.reshape(size, -1, 1).expand(-1, -1, channels))
     moved = moved.view(size, height, width, channels)
     return moved if inside.ndim == 0 else moved * inside.expand(size, height, width).unsqueeze(-1)
+
+
+def check_inputs(
+    dtype: torch.dtype, shape: tuple[int, ...], augmentation: Augmentation | None
+) -> None:
+    """uint8 images with an augmentation, or float features without."""
+    if dtype == torch.uint8:
+        if len(shape) != 4 or augmentation is None:
+            raise ValueError(
+                "uint8 inputs must be images (N, H, W, C) with an augmentation that holds at least "
+                f"mean and std, got shape {shape} and augmentation {augmentation}"
+            )
+        if len(augmentation.mean) != shape[3] or len(augmentation.std) != shape[3]:
+            raise ValueError(
+                f"augmentation must have a mean and a std for each of {shape[3]} channels, got "
+                f"{len(augmentation.mean)} and {len(augmentation.std)}"
+            )
+        augmentation.shape(*shape[1:3])  # refuses a window that does not fit
+    elif not dtype.is_floating_point or augmentation is not None:
+        raise ValueError(
+            f"inputs must be uint8 images with an augmentation or float features without, got "
+            f"{dtype} and augmentation {augmentation}"
+        )

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from covlearn.checks import check_labels
+from covlearn.checks import check_device, check_labels
 from covlearn.data import counter
-from covlearn.data.augment import Augmentation, augment, gathered
+from covlearn.data.augment import Augmentation, augment, check_inputs, gathered
 from covlearn.data.readers import Readers, can_fork
 from covlearn.data.strong import strong_view
+from covlearn.kinds import check_fields, checked, shown
 
 WORKER_SECONDS = 120.0
 
@@ -63,6 +64,12 @@ class Split:
     """(N,) bool: labels that a person decided on, which no method may change; None: none."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
+        if not hasattr(self.x, "dtype") or not hasattr(self.x, "shape"):
+            raise ValueError(
+                f"x must be a Tensor or ImageFiles, got {shown(self.x)}; torch.as_tensor(values) "
+                "makes one"
+            )
         check_labels(self.y, num_classes=self.num_classes, length=len(self.x), name="y")
         check_inputs(self.x.dtype, tuple(self.x.shape), self.augmentation)
 
@@ -111,6 +118,7 @@ class Batches(Protocol):
 class _Batches(ABC):
     """Order, shares and mixtures; how inputs are read is left to the two implementations."""
 
+    @checked
     def __init__(
         self,
         y: Tensor,
@@ -150,7 +158,7 @@ class _Batches(ABC):
             )
         if strong and mixup:
             raise ValueError("a batch has mixtures or strong views, got both; set one of them")
-        self.device = torch.device(device)
+        self.device = check_device(device) or torch.device("cpu")
         self.y = y.long().to(self.device)
         self.num_classes = num_classes
         self.augmentation = augmentation if shuffle or augmentation is None else augmentation.still
@@ -238,6 +246,7 @@ class _Batches(ABC):
 class Resident(_Batches):
     """The whole split on the device: nothing is copied from the host within an epoch."""
 
+    @checked
     def __init__(self, split: Split, **options: Any) -> None:
         super().__init__(split.y, split.num_classes, split.augmentation, **options)
         self.x = split.whole("keeping a split on the device").to(self.device)
@@ -268,6 +277,7 @@ class Loaded(_Batches):
     ``worker_seconds`` for a batch, is reported and replaced.
     """
 
+    @checked
     def __init__(
         self,
         dataset: Dataset[Tensor],
@@ -357,6 +367,7 @@ class Loaded(_Batches):
                 self.close()
 
 
+@checked
 def batches_of(split: Split, *, num_workers: int = 0, **options: Any) -> Resident | Loaded:
     """The batches of a split: from the device, or from files where it does not fit there."""
     if isinstance(split.x, Tensor):
@@ -374,26 +385,3 @@ def batches_of(split: Split, *, num_workers: int = 0, **options: Any) -> Residen
 def prepare(raw: Tensor, idx: Tensor, key: Tensor, augmentation: Augmentation | None) -> Tensor:
     """Raw inputs as a network takes them."""
     return raw if augmentation is None else augment(raw, idx, key, augmentation)
-
-
-def check_inputs(
-    dtype: torch.dtype, shape: tuple[int, ...], augmentation: Augmentation | None
-) -> None:
-    """uint8 images with an augmentation, or float features without."""
-    if dtype == torch.uint8:
-        if len(shape) != 4 or augmentation is None:
-            raise ValueError(
-                "uint8 inputs must be images (N, H, W, C) with an augmentation that holds at least "
-                f"mean and std, got shape {shape} and augmentation {augmentation}"
-            )
-        if len(augmentation.mean) != shape[3] or len(augmentation.std) != shape[3]:
-            raise ValueError(
-                f"augmentation must have a mean and a std for each of {shape[3]} channels, got "
-                f"{len(augmentation.mean)} and {len(augmentation.std)}"
-            )
-        augmentation.shape(*shape[1:3])  # refuses a window that does not fit
-    elif not dtype.is_floating_point or augmentation is not None:
-        raise ValueError(
-            f"inputs must be uint8 images with an augmentation or float features without, got "
-            f"{dtype} and augmentation {augmentation}"
-        )

@@ -19,6 +19,7 @@ from covlearn.data.archives import Progress, silent
 from covlearn.data.augment import Augmentation
 from covlearn.data.batches import Split
 from covlearn.data.image_files import LISTED, SHOWN_EVERY, image_files
+from covlearn.kinds import checked
 
 NUM_CLASSES = 14
 KEY_LISTS = {
@@ -49,6 +50,7 @@ class Part:
     labels: Tensor
 
 
+@checked
 def read_split(root: Path, name: str, progress: Progress = silent) -> Split:
     """One part as a split whose images stay in their files: 224² of 256²."""
     part = read_part(root, name)
@@ -57,6 +59,7 @@ def read_split(root: Path, name: str, progress: Progress = silent) -> Split:
     return Split(images, part.labels, NUM_CLASSES, how)
 
 
+@checked
 def read_part(root: Path, name: str) -> Part:
     """One part, ``noisy_train`` by its noisy labels and the others by their clean ones."""
     if name not in KEY_LISTS:
@@ -91,6 +94,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
 
+@checked
 def check_layout(root: Path, progress: Progress = silent) -> Report:
     """Looks for every file that the lists name; reads no image."""
     if not root.is_dir():

@@ -18,6 +18,7 @@ from covlearn.data.augment import Augmentation
 from covlearn.data.batches import Split
 from covlearn.data.cifar import CIFAR, OFFICIAL, Cifar
 from covlearn.data.store import open_stored
+from covlearn.kinds import check_fields, checked
 from covlearn.noise import VARIANTS, NoiseCard, NoisyLabels, instance_dependent, pair, symmetric
 from covlearn.noise.files import labels_from_file
 from covlearn.noise.registry import (
@@ -27,6 +28,19 @@ from covlearn.noise.registry import (
     published_entry,
     regenerated,
 )
+
+__all__ = [
+    "Source",
+    "check_data_name",
+    "check_noise",
+    "digits",
+    "from_clothing1m",
+    "from_npz",
+    "from_store",
+    "load_data",
+    "noisy_labels",
+    "with_noise",
+]
 
 DIGITS_TEST = 500
 BY_RATE = ("symmetric", "pair", *VARIANTS)
@@ -49,7 +63,11 @@ class Source:
     clean: Tensor | None = None
     validation: Split | None = None
 
+    def __post_init__(self) -> None:
+        check_fields(self)
 
+
+@checked
 def load_data(name: str, progress: Progress = silent) -> Source:
     """``"digits"``, ``"cifar10"``, ``"cifar100"``, Clothing1M's folder, or an .npz file's path.
 
@@ -65,6 +83,7 @@ def load_data(name: str, progress: Progress = silent) -> Source:
     return from_store(CIFAR[name]) if name in CIFAR else from_npz(Path(name))
 
 
+@checked
 def check_data_name(name: str) -> None:
     """Refuses what :func:`load_data` cannot load, by its name alone."""
     known = ["digits", *CIFAR]
@@ -80,6 +99,7 @@ def is_folder(name: str) -> bool:
     return name not in ("digits", *CIFAR) and Path(name).is_dir()
 
 
+@checked
 def from_clothing1m(root: Path, progress: Progress = silent) -> Source:
     """The million noisy images to train on, the clean parts to choose by and to test with.
 
@@ -92,6 +112,7 @@ def from_clothing1m(root: Path, progress: Progress = silent) -> Source:
     return Source("clothing1m", train, test, validation=validation)
 
 
+@checked
 def from_store(facts: Cifar, path: Path | None = None) -> Source:
     """CIFAR as it was fetched; images are normalised by the usual constants, and not moved.
 
@@ -124,6 +145,7 @@ def digits() -> Source:
     return Source("digits", train, whole.subset(order[-DIGITS_TEST:]), clean=train.y)
 
 
+@checked
 def from_npz(path: Path) -> Source:
     """Arrays from a file; its labels ``y`` may be noisy, those of ``y_test`` are taken as right."""
     arrays = _read_npz(path)
@@ -158,6 +180,7 @@ def from_npz(path: Path) -> Source:
     return Source(str(path), train, test, clean)
 
 
+@checked
 def with_noise(source: Source, spec: str, *, seed: int) -> tuple[Source, NoiseCard | None]:
     """The source with noise on its training labels, which were right until now, and the card.
 
@@ -177,6 +200,7 @@ def with_noise(source: Source, spec: str, *, seed: int) -> tuple[Source, NoiseCa
     return replace(source, train=noisy, clean=source.train.y), labels.card
 
 
+@checked
 def noisy_labels(source: Source, spec: str, *, seed: int) -> NoisyLabels | None:
     """The labels that :func:`with_noise` puts on a source; None for no noise."""
     kind, given, rate = check_noise(spec)
@@ -197,6 +221,7 @@ def noisy_labels(source: Source, spec: str, *, seed: int) -> NoisyLabels | None:
     return _draw(kind, train, rate=rate, seed=seed)
 
 
+@checked
 def check_noise(spec: str) -> tuple[str, str, float]:
     """The kind of noise that a text names, what follows it, and the rate where it has one."""
     kind, _, given = spec.partition(":")

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covlearn.checks import Array, as_tensor, check_labels
+from covlearn.kinds import checked
 from covlearn.preparation import Standardizer
 
 Floats = NDArray[np.float64]
@@ -108,6 +109,7 @@ class Smoother:
         return predicted
 
 
+@checked
 def instance_dependence_test(
     features: Array,
     given: Array,
@@ -314,6 +316,7 @@ def one_hot(label_BN: Labels, num_classes: int) -> Floats:
     return np.eye(num_classes)[label_BN.T]
 
 
+@checked
 def check_draws(draws: int) -> None:
     """Refuses too few draws for any p-value to reach 0.05."""
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < 19:

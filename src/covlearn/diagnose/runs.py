@@ -22,6 +22,7 @@ from covlearn.evaluation import EVALUATION_BATCH, digest
 from covlearn.evidence import Evidence
 from covlearn.fitted import Fitted
 from covlearn.inputs import read_examples
+from covlearn.kinds import checked
 from covlearn.saved import TABLE
 from covlearn.verdicts import DROP, RELABEL
 
@@ -78,6 +79,7 @@ class Diagnosis:
         return value
 
 
+@checked
 def diagnose_run(
     fitted: Fitted,
     *,
@@ -111,6 +113,7 @@ def diagnose_run(
     )
 
 
+@checked
 def diagnose_classifier(
     model: NoisyLabelClassifier,
     X: Any,

@@ -17,8 +17,10 @@ from covlearn.inputs.examples import Examples, OnBad, Progress, Reading, Skipped
 from covlearn.inputs.manifests import repeated_ids
 from covlearn.inputs.recipes import check_recipe
 from covlearn.inputs.sources import Rows, Wanted
+from covlearn.kinds import checked
 
 
+@checked
 def read_examples(
     source: Any,
     *,

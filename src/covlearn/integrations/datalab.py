@@ -16,11 +16,15 @@ from covlearn.evaluation import EVALUATION_BATCH, digest
 from covlearn.fitted import Fitted, load
 from covlearn.inputs import Examples, read_examples
 from covlearn.integrations.extras import library
+from covlearn.kinds import checked, shown
 from covlearn.sieve import Refined
+
+__all__ = ["refined_from_datalab", "to_datalab"]
 
 CACHE = ".covlearn-cache"  # where ``covlearn fit`` keeps features of images, beside the run
 
 
+@checked
 def to_datalab(
     run: Fitted | str | os.PathLike[str],
     *,
@@ -82,6 +86,8 @@ def refined_from_datalab(lab: Any, *, classes: Sequence[Any] | None = None) -> R
     the labels themselves. The score is minus cleanlab's label score, so that it is higher for a
     label that is likelier wrong.
     """
+    if not hasattr(lab, "get_issues"):
+        raise ValueError(f"lab must be a Datalab of cleanlab, got {shown(lab)}")
     try:
         issues = lab.get_issues("label")
     except ValueError as error:

@@ -27,9 +27,12 @@ from covlearn.fitted import Fitted, load
 from covlearn.inputs.extractors import make_extractor
 from covlearn.inputs.tables import feature_names
 from covlearn.integrations.extras import library
+from covlearn.kinds import checked
 from covlearn.preparation import Standardizer
 
 INPUT, OUTPUTS = "x", ["probabilities", "logits"]
+__all__ = ["to_onnx"]
+
 TOLERANCE = 1e-4
 CHECKED = (5, 1)  # sizes of the batches that both are asked about
 
@@ -75,6 +78,7 @@ class Probabilities(nn.Module):
         return logits.softmax(dim=1), logits
 
 
+@checked
 def to_onnx(
     run: Fitted | str | os.PathLike[str],
     path: str | os.PathLike[str],

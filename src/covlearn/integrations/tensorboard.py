@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from covlearn import records
 from covlearn.integrations.extras import library
+from covlearn.kinds import checked
 
 
 class TensorBoard:
@@ -17,6 +18,7 @@ class TensorBoard:
     several over each other.
     """
 
+    @checked
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         board = library("torch.utils.tensorboard", extra="tensorboard", wanted="TensorBoard")
         self.writer = board.SummaryWriter(str(folder))
@@ -52,6 +54,7 @@ class TensorBoard:
         self.close()
 
 
+@checked
 def write_tensorboard(run: str | os.PathLike[str], folder: str | os.PathLike[str]) -> int:
     """The epochs of a run, finished or not, as curves; returns how many epochs there are.
 

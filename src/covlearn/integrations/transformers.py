@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from covlearn.data.indexed import IDX
+from covlearn.kinds import checked
 
 
 class IndexCollator:
@@ -22,6 +23,7 @@ class IndexCollator:
     {'text': ['a', 'b'], 'idx': tensor([7, 2])}
     """
 
+    @checked
     def __init__(self, collator: Callable[[list[dict[str, Any]]], Mapping[str, Any]]) -> None:
         self.collator = collator
 

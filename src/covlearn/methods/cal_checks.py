@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, get_args, get_type_hints
 import torch
 
 from covlearn.config import nearest
+from covlearn.kinds import check_fields
 
 if TYPE_CHECKING:
     from covlearn.methods.cal import CAL
@@ -32,6 +33,7 @@ def check_settings(cal: "CAL") -> None:
                 f"{name} must be one of {', '.join(allowed)}, got {value!r}"
                 f"{nearest(str(value), allowed)}"
             )
+    check_fields(cal)
     _check_numbers(cal)
     _check_refinement(cal)
     _check_second_stage(cal)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from covlearn.data import Batch
 from covlearn.engine import Objective, Outputs, Plan
+from covlearn.kinds import check_fields
 from covlearn.losses import cross_entropy
 from covlearn.methods.base import Run
 
@@ -16,6 +17,9 @@ class CE:
     """Minimises −ln(p_ỹ + 1e-8) on the noisy labels."""
 
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def fit(self, run: Run) -> nn.Module:
         """One stage."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from covlearn.data import Batch
 from covlearn.engine import Outputs, Plan
+from covlearn.kinds import check_fields
 from covlearn.ledger import Ledger
 from covlearn.losses import confidence, cores
 from covlearn.methods.base import Regularised, Run, noisy_prior
@@ -22,6 +23,9 @@ class CORES:
     beta: Ramp = Ramp(2.0, start=10, end=40)
     sieve_from: int | None = 30
     """The first epoch in which the sieve drops examples; None: never, as in CAL's first stage."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def fit(self, run: Run) -> nn.Module:
         """One stage."""

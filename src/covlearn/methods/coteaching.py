@@ -10,6 +10,7 @@ from covlearn.checks import check_rate
 from covlearn.committee import Committee
 from covlearn.data import Batch
 from covlearn.engine import Objective, Outputs, Plan
+from covlearn.kinds import check_fields
 from covlearn.ledger import Ledger
 from covlearn.methods.base import Run
 from covlearn.methods.ce import supervised
@@ -39,6 +40,7 @@ class CoTeaching:
     Adam hardly notices, SGD learns that many times slower."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_forgetting(self.rate, self.forget_epochs)
 
     def fit(self, run: Run) -> nn.Module:
@@ -75,6 +77,7 @@ class CoTeachingPlus:
     """After the warm-up take probabilities for logits, as the published code does."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_forgetting(self.rate, self.forget_epochs)
         if self.warm_up_epochs < 0:
             raise ValueError(f"warm_up_epochs must not be negative, got {self.warm_up_epochs}")

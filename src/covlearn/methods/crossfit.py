@@ -24,6 +24,8 @@ from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
 from covlearn.sieve import Refined, adjusted_loss, hold_fixed
 
+__all__ = ["CrossFittedCAL"]
+
 
 @dataclass(frozen=True)
 class CrossFittedCAL(CAL):
@@ -120,6 +122,11 @@ class CrossFittedCAL(CAL):
         """(N, K): of each example what the sieve says that was trained without its fold."""
         self = self.averaging(len(run.split))  # noqa: PLW0642
         noisy = run.split.y.cpu()
+        if self.folds > len(noisy):
+            raise ValueError(
+                f"folds must be at most the number of examples, {len(noisy)}, got {self.folds}; "
+                "5 folds suffice, set folds=5"
+            )
         fold = stratified_folds(noisy, self.folds, seed=run.seed)
         logits = torch.empty(len(noisy), run.split.num_classes)
         for number in range(self.folds):

@@ -9,6 +9,7 @@ from torch.nn.functional import one_hot
 from covlearn import distributed
 from covlearn.data import Batch
 from covlearn.engine import Objective, Outputs, Plan
+from covlearn.kinds import check_fields
 from covlearn.losses import dmi_from_joint
 from covlearn.methods.base import Run
 from covlearn.methods.ce import CrossEntropy
@@ -32,6 +33,7 @@ class DMI:
     eps: float = 1e-3
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.eps > 0:
             raise ValueError(f"eps must be positive, got {self.eps}")
 

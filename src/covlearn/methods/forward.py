@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from covlearn.data import Batch
 from covlearn.engine import Objective, Outputs, Plan
+from covlearn.kinds import check_fields
 from covlearn.losses import forward_corrected
 from covlearn.methods.base import Run
 from covlearn.methods.ce import CrossEntropy
@@ -28,6 +29,7 @@ class Forward:
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_percentile(self.percentile)
 
     def fit(self, run: Run) -> nn.Module:

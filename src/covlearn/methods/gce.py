@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from covlearn.data import Batch
 from covlearn.engine import Objective, Outputs, Plan
+from covlearn.kinds import check_fields
 from covlearn.ledger import Ledger
 from covlearn.losses import generalized_cross_entropy
 from covlearn.methods.base import Run
@@ -30,6 +31,7 @@ class GCE:
     prune_every: int = 10
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not (0 < self.q <= 1 and 0 < self.k < 1):
             raise ValueError(f"expected q in (0, 1] and k in (0, 1), got q={self.q}, k={self.k}")
         if self.prune_from < 1 or self.prune_every < 1:

@@ -8,6 +8,7 @@ from covlearn import distributed
 from covlearn.committee import Committee
 from covlearn.data import Batch
 from covlearn.engine import Outputs, Plan
+from covlearn.kinds import check_fields
 from covlearn.losses import joint
 from covlearn.methods.base import Run
 from covlearn.methods.coteaching import Forgetting, check_forgetting, own_part, smallest
@@ -34,6 +35,7 @@ class JoCoR:
     """λ: 0.9 for CIFAR-10, 0.85 for CIFAR-100; the published code's default is 0.1."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_forgetting(self.rate, self.forget_epochs)
         if not 0 <= self.agreement <= 1:
             raise ValueError(f"agreement must lie in [0, 1], got {self.agreement}")

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from covlearn.data import Batch, counter
 from covlearn.engine import Objective, Outputs, Plan
+from covlearn.kinds import check_fields
 from covlearn.ledger import Ledger
 from covlearn.losses import peer
 from covlearn.methods.base import Run
@@ -24,6 +25,9 @@ class Peer:
 
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), divide_lr=True, weight_decay=5e-4)
     alpha: Ramp = Ramp(1.0, start=10, end=40)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def fit(self, run: Run) -> nn.Module:
         """One stage."""

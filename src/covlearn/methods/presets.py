@@ -30,6 +30,7 @@ from typing import Any
 from covlearn.config import Tree, nearest, override
 from covlearn.data.sources import is_folder
 from covlearn.engine import Plan
+from covlearn.kinds import checked
 from covlearn.methods import METHODS, Method
 
 PRESETS = ("paper", "published", "recommended")
@@ -42,6 +43,7 @@ MOVED: dict[str, Tree] = {
 }
 
 
+@checked
 def preset(name: str, method: str, data: str) -> Method:
     """A method of METHODS with the settings of a source for a kind of data.
 
@@ -70,6 +72,7 @@ class Protocol:
     it; it lies beside the data."""
 
 
+@checked
 def protocol(name: str, data: str) -> Protocol:
     """The network, the movement of images and the share held out of a preset.
 
@@ -88,6 +91,7 @@ def protocol(name: str, data: str) -> Protocol:
     return Protocol(NET.get(data, "mlp"), moved, held, weights)
 
 
+@checked
 def data_kind(name: str) -> str:
     """The kind of data that a name or a file's name says: small, if it is none of the others.
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 from covlearn.checks import check_probs, check_scores
 from covlearn.data import Batch, counter
 from covlearn.engine import Objective, Outputs, Plan
+from covlearn.kinds import check_fields
 from covlearn.losses import pick
 from covlearn.methods.base import Run
 from covlearn.methods.ce import CrossEntropy
@@ -58,6 +59,7 @@ class PTD:
     network is taken."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         low, high = self.percentiles
         if self.parts < 1 or self.anchors < 1 or not self.ridge >= 0:
             raise ValueError(

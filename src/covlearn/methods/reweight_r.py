@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from covlearn.data import Batch
 from covlearn.engine import Objective, Outputs, Plan
+from covlearn.kinds import check_fields
 from covlearn.losses import reweighted
 from covlearn.methods.base import Run
 from covlearn.methods.forward import check_percentile, estimate_transition
@@ -35,6 +36,7 @@ class ReweightR:
     """The same of the revision, where the authors' code lets the network's gradient through w."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_percentile(self.percentile)
 
     def fit(self, run: Run) -> nn.Module:

@@ -20,11 +20,14 @@ from typing import Any
 
 from covlearn.config import Tree, override, plain
 from covlearn.engine import Plan
+from covlearn.kinds import checked
 from covlearn.methods import Method
 from covlearn.methods.cal import CAL
 from covlearn.methods.crossfit import CrossFittedCAL
 from covlearn.methods.presets import preset
 from covlearn.schedules import Ramp
+
+__all__ = ["Choice", "recommended"]
 
 SHORT_EPOCHS = 30  # of the presets for small data, which are stretched
 FEWEST_EPOCHS = 20
@@ -42,6 +45,7 @@ class Choice:
     net_options: dict[str, Any] = field(default_factory=dict)
 
 
+@checked
 def recommended(
     method: str, *, num_examples: int, num_classes: int, shape: tuple[int, ...]
 ) -> Choice:

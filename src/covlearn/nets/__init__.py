@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from covlearn.checks import check_num_classes
+from covlearn.kinds import checked
 from covlearn.nets.resnet import BasicBlock, Bottleneck, ResNet
 from covlearn.nets.small import CNN, MLP, Linear, check_sizes
 
@@ -37,6 +38,7 @@ NETS: dict[str, Builder] = {
 }
 
 
+@checked
 def build_net(
     name: str,
     *,
@@ -82,6 +84,7 @@ def build_net(
     return net
 
 
+@checked
 def num_parameters(
     name: str, *, num_classes: int, input_shape: Sequence[int], options: Mapping[str, Any]
 ) -> int:
@@ -98,6 +101,7 @@ def num_parameters(
     return sum(parameter.numel() for parameter in net.parameters())
 
 
+@checked
 def load_pretrained(net: nn.Module, path: str | PathLike[str]) -> list[str]:
     """Copy the weights of a local state dict into ``net``; return the names that were left new.
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from covlearn import npz, records
 from covlearn.config import nearest
+from covlearn.kinds import checked
 from covlearn.noise.card import NoiseCard, NoisyLabels, with_card
 from covlearn.noise.inputs import clean_labels
 from covlearn.noise.registry import PUBLISHED, label_digest, published_labels
@@ -37,6 +38,7 @@ class LabelFile:
     """What covlearn wrote, if it did."""
 
 
+@checked
 def write_labels(path: Path, labels: NoisyLabels, clean: NDArray[np.int64]) -> None:
     """Labels and card in one .npz file, whole or not at all; equal labels give equal bytes."""
     if path.suffix != ".npz":
@@ -53,6 +55,7 @@ def write_labels(path: Path, labels: NoisyLabels, clean: NDArray[np.int64]) -> N
     records.write_bytes(path, buffer.getvalue())
 
 
+@checked
 def read_label_file(path: Path) -> LabelFile:
     """All that a label file holds; nothing in it is run."""
     if not path.is_file():
@@ -77,6 +80,7 @@ def read_label_file(path: Path) -> LabelFile:
     return LabelFile(path, clean, noisy)
 
 
+@checked
 def labels_from_file(
     place: str, clean: NDArray[np.int64], *, num_classes: int, data: str
 ) -> NoisyLabels:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm, truncnorm
 
 from covlearn.checks import Array, check_num_classes, check_rate
+from covlearn.kinds import checked
 from covlearn.noise.calibration import calibrated
 from covlearn.noise.card import NoisyLabels, with_card
 from covlearn.noise.inputs import check_seed, clean_labels, features, positions_by_value
@@ -54,6 +55,7 @@ def version_of(variant: str) -> int:
     return _lookup(variant).version
 
 
+@checked
 def instance_dependent(
     x: Array,
     y: Array,

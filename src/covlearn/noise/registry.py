@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covlearn.checks import Array
+from covlearn.kinds import checked
 from covlearn.noise import simple
 from covlearn.noise.card import NoisyLabels, with_card
 from covlearn.noise.instance import instance_dependent, version_of
@@ -153,11 +154,13 @@ HUMAN = {
 }
 
 
+@checked
 def label_digest(labels: NDArray[np.int64]) -> str:
     """SHA-256 of labels 0…255 as bytes."""
     return hashlib.sha256(labels.astype(np.uint8).data).hexdigest()
 
 
+@checked
 def published_entry(data: str, rate: float) -> Published:
     """The file of a data set and a rate."""
     rates = {entry.rate: entry for entry in PUBLISHED.values() if entry.data == data}
@@ -170,6 +173,7 @@ def published_entry(data: str, rate: float) -> Published:
     return rates[rate]
 
 
+@checked
 def regenerated(entry: Published, x: Array, clean: NDArray[np.int64]) -> NoisyLabels:
     """The labels of a published file from CIFAR's uint8 pixels (N, 3, 32, 32), bit for bit."""
     if entry.options is None:
@@ -186,6 +190,7 @@ def regenerated(entry: Published, x: Array, clean: NDArray[np.int64]) -> NoisyLa
     return published_labels(entry, clean, drawn.label)
 
 
+@checked
 def drawn_like(entry: Published, x: Array, clean: NDArray[np.int64], *, seed: int) -> NoisyLabels:
     """Labels drawn as those of a published file were, as far as that is known, with any seed."""
     options = entry.nearest if entry.options is None else entry.options
@@ -200,6 +205,7 @@ def drawn_like(entry: Published, x: Array, clean: NDArray[np.int64], *, seed: in
     )
 
 
+@checked
 def published_labels(
     entry: Published, clean: NDArray[np.int64], noisy: NDArray[np.int64]
 ) -> NoisyLabels:

@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from covlearn.checks import Array, check_num_classes, check_rate, check_transition
+from covlearn.kinds import checked, shown
 from covlearn.noise.card import NoisyLabels, with_card
 from covlearn.noise.inputs import (
     as_numpy,
@@ -26,6 +27,7 @@ SMALLEST = 1e-9  # probability of a class that a classifier calls impossible
 LARGEST = 60.0  # of |ln c|: further than any rate needs with these probabilities
 
 
+@checked
 def symmetric(y: Array, *, rate: float, num_classes: int, seed: int) -> NoisyLabels:
     """Flip with probability ``rate``, to each other class alike: T_ij = rate / (K − 1).
 
@@ -39,6 +41,7 @@ def symmetric(y: Array, *, rate: float, num_classes: int, seed: int) -> NoisyLab
     return _by_class(y, transition, seed=seed, variant="symmetric", rate=rate)
 
 
+@checked
 def pair(y: Array, *, rate: float, num_classes: int, seed: int) -> NoisyLabels:
     """Flip with probability ``rate`` to the next class, the last one to the first."""
     rate, num_classes = check_rate(rate), check_num_classes(num_classes)
@@ -47,6 +50,7 @@ def pair(y: Array, *, rate: float, num_classes: int, seed: int) -> NoisyLabels:
     return _by_class(y, transition, seed=seed, variant="pair", rate=rate)
 
 
+@checked
 def class_dependent(y: Array, *, transition: Array, seed: int) -> NoisyLabels:
     """Draw from row y of ``transition``, T_ij = P(noisy = j | clean = i).
 
@@ -58,6 +62,7 @@ def class_dependent(y: Array, *, transition: Array, seed: int) -> NoisyLabels:
     return _by_class(y, matrix, seed=seed, variant="class_dependent", rate=None)
 
 
+@checked
 def part_dependent(
     y: Array, part: Array, *, transitions: Array | Sequence[Array], seed: int
 ) -> NoisyLabels:
@@ -67,9 +72,11 @@ def part_dependent(
     be more. ``part`` numbers the part of each example from zero, ``transitions`` holds one matrix
     a part.
     """
-    if len(transitions) < 2:
+    listed = isinstance(transitions, Sequence) or np.ndim(transitions) > 0
+    if not listed or len(transitions) < 2:
         raise ValueError(
-            f"transitions must hold one matrix a part, two or more, got {len(transitions)}; "
+            f"transitions must hold one matrix a part, two or more, got "
+            f"{len(transitions) if listed else shown(transitions)}; "
             "with one part use class_dependent"
         )
     first = _stochastic(transitions[0], name="transitions[0]")
@@ -103,6 +110,7 @@ def part_dependent(
     )
 
 
+@checked
 def instance_dependent_binary(
     y: Array, *, e_plus: Array | float, e_minus: Array | float, seed: int
 ) -> NoisyLabels:
@@ -133,6 +141,7 @@ def instance_dependent_binary(
     )
 
 
+@checked
 def confused(y: Array, *, probs: Array, rate: float, seed: int) -> NoisyLabels:
     """Labels of someone who confuses what a classifier confuses, and errs where it is unsure.
 

@@ -14,9 +14,10 @@ from covlearn.data import Split
 from covlearn.fitted import Fitted
 from covlearn.fitting import Setup, set_up
 from covlearn.job import json_or_text, resolve_device
+from covlearn.local_run import machine_config
 from covlearn.methods import METHODS
 from covlearn.report.words import CROSS_FITTED
-from covlearn.run import machine_config, method_name
+from covlearn.run import method_name
 from covlearn.saved import SOURCE
 
 DEFAULTS = {"features": "auto", "on_bad": "refuse", "preset": "recommended", "seed": "0"}

@@ -4,12 +4,14 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from importlib import resources
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import covlearn
 from covlearn import records
 from covlearn.inputs import Progress
+from covlearn.kinds import checked
 from covlearn.report.collect import collect
 from covlearn.report.compare import compare
 from covlearn.report.embed import embedded
@@ -18,18 +20,25 @@ REPORT, COMPARISON = "report.html", "comparison.html"
 SCRIPTS = ("dom.js", "charts.js", "decisions.js", "gallery.js", "threshold.js", "report.js")
 
 
+@checked
 def write_report(
-    folder: Path, file: Path | None = None, *, progress: Progress | None = None
+    folder: str | PathLike[str],
+    file: str | PathLike[str] | None = None,
+    *,
+    progress: Progress | None = None,
 ) -> Path:
     """Writes the page of a run, into its folder if no file is named."""
-    file = folder / REPORT if file is None else file
+    folder = Path(folder)
+    file = folder / REPORT if file is None else Path(file)
     records.write_bytes(file, page(collect(folder, progress)).encode())
     return file
 
 
-def write_comparison(folders: Sequence[Path], file: Path) -> Path:
+@checked
+def write_comparison(folders: Sequence[str | PathLike[str]], file: str | PathLike[str]) -> Path:
     """Writes the page that sets several runs side by side."""
-    records.write_bytes(file, page(compare(folders)).encode())
+    file = Path(file)
+    records.write_bytes(file, page(compare([Path(folder) for folder in folders])).encode())
     return file
 
 

@@ -18,6 +18,7 @@ from covlearn import records
 from covlearn.config import nearest, plain, typed
 from covlearn.engine import Machine, Objective, Plan, Record
 from covlearn.evaluation import evaluation_batches
+from covlearn.kinds import check_kind
 from covlearn.ledger import Ledger
 from covlearn.methods import Method
 from covlearn.methods.base import view_of
@@ -58,9 +59,12 @@ def check_method(
     >>> from covlearn.methods import CE
     >>> check_method(CE(), checks=["config_round_trips", "keeps_global_random_state"])
     """
+    check_kind(checks, Iterable[str] | None, name="checks")
+    check_kind(expected_failures, Mapping[str, str] | None, name="expected_failures")
     expected = dict(expected_failures or {})
     selected = list(CHECKS) if checks is None else list(checks)
     for name in [*selected, *expected]:
+        check_kind(name, str, name="a check")
         if name not in CHECKS:
             raise ValueError(
                 f"a check must be one of {', '.join(CHECKS)}, got {name!r}{nearest(name, CHECKS)}"

@@ -13,11 +13,13 @@ from PIL import Image
 
 from covlearn.data.archives import Progress, silent
 from covlearn.data.clothing1m import CATEGORIES, KEY_LISTS, LABELS, NUM_CLASSES
+from covlearn.kinds import checked
 
 RIGHT = 0.6154  # the share of noisy labels that are right, as the data's authors estimate
 SHOWN_EVERY = 500
 
 
+@checked
 def write_lookalike(
     root: Path,
     *,

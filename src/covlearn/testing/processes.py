@@ -17,6 +17,7 @@ from torch.multiprocessing.spawn import (
     spawn,
 )
 
+from covlearn.kinds import checked
 from covlearn.methods import Method
 from covlearn.run import LocalRun
 from covlearn.testing.short import shortened
@@ -39,8 +40,11 @@ def check_two_processes(method: Method) -> None:
     require_equal_one(method, [outcome[""] for outcome in outcomes])
 
 
+@checked
 def require_equal_one(method: Method, outcomes: Sequence[Tensors], **options: Any) -> None:
     """What the processes ended with is the same, and that of one up to rounding."""
+    if not outcomes:
+        raise ValueError("outcomes must hold one of each process, got none; see fit_in_processes")
     first, *others = outcomes
     alone = fitted(method, **options)
     compared = [(other, 0.0, "each other") for other in others] + [(alone, CLOSE, "one")]
@@ -69,6 +73,7 @@ def fitted(method: Method, **options: Any) -> Tensors:
     return outcome | ({} if run.last_ledger is None else dict(run.last_ledger.named_buffers()))
 
 
+@checked
 def fit_in_processes(
     methods: Mapping[str, Method], number: int, **options: Any
 ) -> list[dict[str, Tensors]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 from covlearn.engine import Plan
+from covlearn.kinds import checked, shown
 from covlearn.schedules import Ramp
 
 M = TypeVar("M")
@@ -13,6 +14,7 @@ EPOCH_FIELDS = ("_epochs", "_from", "_every")
 """How the name of a whole number that counts epochs ends."""
 
 
+@checked
 def shortened(
     method: M,
     *,
@@ -34,6 +36,8 @@ def shortened(
     >>> short.plan.epochs, short.beta, short.sieve_from
     (10, Ramp(value=2.0, start=1, end=4), 3)
     """
+    if not is_dataclass(method) or isinstance(method, type):
+        raise ValueError(f"method must be an instance of a dataclass, got {shown(method)}")
     longest = max((plan.epochs for plan in _plans(method)), default=0)
     change = _Shorter(min(1.0, epochs / max(longest, 1)), epochs, batch_size, lr, average)
     return cast("M", change.of(method))

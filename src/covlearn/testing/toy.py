@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from covlearn.config import plain
 from covlearn.data import Augmentation, Split
 from covlearn.evaluation import model_bytes
+from covlearn.kinds import checked
 from covlearn.methods import Method
 from covlearn.noise import symmetric
 from covlearn.run import LocalRun
@@ -31,8 +32,11 @@ class Toy(NamedTuple):
     test: Split
 
 
+@checked
 def make_toy(num_examples: int = 120, *, images: bool = False) -> Toy:
     """The same toy whenever it is asked for; a linear classifier gets its test labels right."""
+    if num_examples < 3:
+        raise ValueError(f"num_examples must be at least 3, one a class, got {num_examples}")
     generator = torch.Generator().manual_seed(0)
 
     def clouds() -> Split:
@@ -50,6 +54,7 @@ def make_toy(num_examples: int = 120, *, images: bool = False) -> Toy:
     return Toy(replace(train, y=noisy), train.y, test)
 
 
+@checked
 def toy_for(method: Method, num_examples: int = 120) -> Toy:
     """The toy of clouds, or that of images for a method with a true ``needs_images``."""
     return make_toy(num_examples, images=getattr(method, "needs_images", False))

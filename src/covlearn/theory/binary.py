@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
+from covlearn.kinds import checked
 from covlearn.theory import objectives
 from covlearn.theory.objectives import flips, risk, worst_error
 from covlearn.theory.problem import MINUS, PLUS, Floats, Problem, Statement, one_hot, zero_one
@@ -34,18 +35,21 @@ class Rates:
         return self.spread_plus + self.spread_minus
 
 
+@checked
 def z1(problem: Problem) -> Floats:
     """Z₁(x) = 1 − e₊(x) − e₋(x)."""
     flip_plus, flip_minus = flips(problem)
     return 1 - flip_plus - flip_minus
 
 
+@checked
 def z2(problem: Problem) -> Floats:
     """Z₂(x) = e₊(x) − e₋(x)."""
     flip_plus, flip_minus = flips(problem)
     return flip_plus - flip_minus
 
 
+@checked
 def rates(problem: Problem) -> Rates:
     """e± = E[e±(X)] and ε± = E|e±(X) − e±| over all points, as in Sec. 3.2 and 4.1 of the paper.
 
@@ -55,6 +59,7 @@ def rates(problem: Problem) -> Rates:
     return _rates(problem, given_plus=None, given_minus=None)
 
 
+@checked
 def class_rates(problem: Problem) -> Rates:
     """e₊ = P(Ỹ = −1 | Y* = +1), e₋ = P(Ỹ = +1 | Y* = −1), as in Sec. 3.3 of the paper.
 
@@ -64,6 +69,7 @@ def class_rates(problem: Problem) -> Rates:
     return _rates(problem, given_plus=PLUS, given_minus=MINUS)
 
 
+@checked
 def missing_covariance(problem: Problem) -> float:
     """δ = Cov(Z₁(X), 1{Y* = +1}) = P(Ỹ = +1) − [(1 − e₊ − e₋) p + e₋] with e± = E[e±(X)].
 
@@ -72,6 +78,7 @@ def missing_covariance(problem: Problem) -> float:
     return problem.cov(z1(problem), one_hot(problem.clean, 2)[:, PLUS])
 
 
+@checked
 def peer_on_bayes(problem: Problem, prediction: ArrayLike) -> Statement:
     """E_{D*}[1_PL(f, Y*)] = 2p(1−p)(a + b − 1), a and b the error rates of f on +1 and −1.
 
@@ -85,6 +92,7 @@ def peer_on_bayes(problem: Problem, prediction: ArrayLike) -> Statement:
     return Statement(left, float(2 * p * (1 - p) * (errors - 1)))
 
 
+@checked
 def binary_decoupling(problem: Problem, prediction: ArrayLike) -> Statement:
     """E[1_PL(f,Ỹ)] = (1−e₊−e₋) E_{D*}[1_PL(f,Y*)] + Cov(Z₁,1(f,Y*)) + Cov(Z₂,1(f,−1)).
 
@@ -100,6 +108,7 @@ def binary_decoupling(problem: Problem, prediction: ArrayLike) -> Statement:
     )
 
 
+@checked
 def binary_decoupling_repaired(problem: Problem, prediction: ArrayLike) -> Statement:
     """The printed decoupling plus its missing term δ (P(f = +1) − P(f = −1)): always exact."""
     printed = binary_decoupling(problem, prediction)
@@ -107,6 +116,7 @@ def binary_decoupling_repaired(problem: Problem, prediction: ArrayLike) -> State
     return Statement(printed.left, printed.right + missing_covariance(problem) * tilt)
 
 
+@checked
 def optimality(problem: Problem) -> Statement:
     """P(f ≠ Y*) = 0 for every minimiser f of peer loss minus the two printed covariances.
 
@@ -115,6 +125,7 @@ def optimality(problem: Problem) -> Statement:
     return Statement(worst_error(problem, objectives.cal_printed(problem)), 0.0)
 
 
+@checked
 def optimality_condition(problem: Problem) -> bool:
     """Both classes occur, E[Z₁ | Y* = +1] > 0 and E[Z₁ | Y* = −1] > 0."""
     if len(problem.present) < 2:
@@ -122,6 +133,7 @@ def optimality_condition(problem: Problem) -> bool:
     return all(problem.mean(z1(problem), given=label) > 0 for label in (MINUS, PLUS))
 
 
+@checked
 def peer_bound(problem: Problem) -> Statement:
     """P(f ≠ Y*) ≤ 2(ε₊ + ε₋)/(1 − e₊ − e₋) + 2|p − ½| for every minimiser f of peer loss.
 
@@ -137,6 +149,7 @@ def peer_bound(problem: Problem) -> Statement:
     )
 
 
+@checked
 def peer_bound_repaired(problem: Problem) -> Statement:
     """P(f ≠ Y*) ≤ [p/(1−p) ε₊ + (1−p)/p ε₋] / (2(1 − e₊ − e₋)), all rates given the class.
 

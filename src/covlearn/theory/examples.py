@@ -5,6 +5,7 @@ Each is as small as it can be, and its point is in the docstring; the tests hold
 
 import numpy as np
 
+from covlearn.kinds import checked
 from covlearn.theory.problem import Floats, Ints, Problem, binary_problem, one_hot
 
 
@@ -105,6 +106,7 @@ def regions() -> Problem:
     return binary_problem(np.full(10, 0.1), [1, 0] * 5, flip, flip)
 
 
+@checked
 def hard_boundary(num_points: int = 200) -> tuple[Floats, Problem]:
     """Points x in (0, 1), Y* = +1 for x > ½, e₋ = 0.35, e₊ = 0.1 rising to 0.48 at x = ½.
 
@@ -121,6 +123,7 @@ def hard_boundary(num_points: int = 200) -> tuple[Floats, Problem]:
     return x, problem
 
 
+@checked
 def growing_proxy(wrong: float, *, follows_noise: bool = True) -> tuple[Problem, Floats]:
     """``noisy_corner`` in a hundred places, and a D̂ wrong on a share ``wrong`` of them.
 

@@ -7,6 +7,7 @@ the covariance of Z₂ does not depend on Ŷ at all. Proofs: docs/theory.md.
 import numpy as np
 from numpy.typing import ArrayLike
 
+from covlearn.kinds import checked
 from covlearn.theory import objectives
 from covlearn.theory.binary import check_both_classes, rates, ratio, z1
 from covlearn.theory.objectives import (
@@ -19,17 +20,20 @@ from covlearn.theory.objectives import (
 from covlearn.theory.problem import MINUS, PLUS, Floats, Problem, Statement, check_loss, zero_one
 
 
+@checked
 def wrong_rate(problem: Problem, refined: ArrayLike) -> Floats:
     """ρ(x) = P(Ŷ ≠ Y*(x) | x)."""
     right: Floats = (objectives.bayes(problem) * check_refined(problem, refined)).sum(axis=1)
     return 1 - right
 
 
+@checked
 def share_right(problem: Problem, refined: ArrayLike) -> float:
     """τ = P(Ŷ = Y*)."""
     return 1 - problem.mean(wrong_rate(problem, refined))
 
 
+@checked
 def covariance_error(problem: Problem, refined: ArrayLike, prediction: ArrayLike) -> Statement:
     """Cov_D̂(Z₁, 1(f, Ŷ)) − Cov_D*(Z₁, 1(f, Y*)) ≤ 2(1−τ)(ε₊ + ε₋).
 
@@ -46,6 +50,7 @@ def covariance_error(problem: Problem, refined: ArrayLike, prediction: ArrayLike
     )
 
 
+@checked
 def imperfect_bound(problem: Problem, refined: ArrayLike) -> Statement:
     """P(f ≠ Y*) ≤ 4(1−τ)(ε₊ + ε₋)/(1 − e₊ − e₋), printed for p = ½.
 
@@ -60,6 +65,7 @@ def imperfect_bound(problem: Problem, refined: ArrayLike) -> Statement:
     )
 
 
+@checked
 def imperfect_bound_repaired(problem: Problem, refined: ArrayLike) -> Statement:
     """P(f ≠ Y*) ≤ E[h 1{Y*=+1}]/(P(−1) E[Z₁|−1]) + E[h 1{Y*=−1}]/(P(+1) E[Z₁|+1]).
 
@@ -77,6 +83,7 @@ def imperfect_bound_repaired(problem: Problem, refined: ArrayLike) -> Statement:
     )
 
 
+@checked
 def imperfect_bound_unrelated(problem: Problem, refined: ArrayLike) -> Statement:
     """P(f ≠ Y*) ≤ (1−τ) E|Z₁ − E Z₁| / (1 − e₊ − e₋), a quarter of the printed bound or less.
 
@@ -91,11 +98,13 @@ def imperfect_bound_unrelated(problem: Problem, refined: ArrayLike) -> Statement
     )
 
 
+@checked
 def refined_given_x(problem: Problem, refined: ArrayLike) -> Floats:
     """P(Ŷ = i, Ỹ = j | x) when Ŷ and Ỹ are independent given x, e.g. when Ŷ is a function of x."""
     return check_refined(problem, refined)[:, :, None] * problem.noisy[:, None, :]
 
 
+@checked
 def counted_risk(problem: Problem, joint: ArrayLike, loss: Floats) -> Statement:
     """E[ℓ(f,Ỹ)] − Σ_i P̂_i Σ_j Cov(1{Ỹ=j}, ℓ_j | Ŷ=i) = Σ_i P̂_i Σ_j T̂_ij E[ℓ_j | Ŷ=i].
 

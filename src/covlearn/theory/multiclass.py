@@ -5,11 +5,13 @@ Any loss: ``loss[n, j]`` is ℓ(f(x_n), j), a table of shape (N, K). Proofs: doc
 
 import numpy as np
 
+from covlearn.kinds import checked
 from covlearn.theory import objectives
 from covlearn.theory.objectives import risk, worst_error
 from covlearn.theory.problem import SUM_TOLERANCE, Floats, Problem, Statement, check_loss
 
 
+@checked
 def column_rates(transition: Floats) -> Floats:
     """e_j, the mean of T_ij over i ≠ j: all of them under the structure T_ij = e_j.
 
@@ -23,6 +25,7 @@ def column_rates(transition: Floats) -> Floats:
     return np.array([column.mean() for column in seen])
 
 
+@checked
 def has_structure(transition: Floats) -> bool:
     """T_ij = e_j for all i ≠ j, the condition of the paper's corollary; nothing for K = 2."""
     expected = column_rates(transition) * (1 - np.eye(len(transition)))
@@ -31,6 +34,7 @@ def has_structure(transition: Floats) -> bool:
     return bool((abs(off_diagonal - expected)[present] <= SUM_TOLERANCE).all())
 
 
+@checked
 def covariance_terms(problem: Problem, loss: Floats) -> float:
     """Σ_j E_{Y*} Cov(T_{Y*j}(X), ℓ_j | Y*) = Σ_i P_i Σ_j Cov(T_ij(X), ℓ_j(X) | Y* = i)."""
     check_loss(problem, loss)
@@ -41,6 +45,7 @@ def covariance_terms(problem: Problem, loss: Floats) -> float:
     )
 
 
+@checked
 def class_dependent_risk(problem: Problem, loss: Floats) -> Statement:
     """E[ℓ(f, Ỹ)] − Cov = Σ_i P_i Σ_j T_ij E[ℓ_j | Y* = i] with T = E[T(X) | Y*].
 
@@ -59,6 +64,7 @@ def class_dependent_risk(problem: Problem, loss: Floats) -> Statement:
     )
 
 
+@checked
 def invariance(problem: Problem, loss: Floats) -> Statement:
     """E[ℓ_PL(f, Ỹ)] = (1 − Σ_j e_j) E_{D*}[ℓ_PL(f, Y*)].
 
@@ -68,6 +74,7 @@ def invariance(problem: Problem, loss: Floats) -> Statement:
     return _decoupled(problem, loss, problem.class_transition, covariance=0.0)
 
 
+@checked
 def decoupling(problem: Problem, loss: Floats) -> Statement:
     """E[ℓ_PL(f, Ỹ)] = (1 − Σ_j e_j) E_{D*}[ℓ_PL(f, Y*)] + Σ_j E_{Y*} Cov(T_{Y*j}(X), ℓ_j | Y*).
 
@@ -77,11 +84,13 @@ def decoupling(problem: Problem, loss: Floats) -> Statement:
     return _decoupled(problem, loss, problem.class_transition, covariance_terms(problem, loss))
 
 
+@checked
 def decoupling_printed(problem: Problem, loss: Floats) -> Statement:
     """The same corollary with the paper's T = E[T(X)] over all points: not exact."""
     return _decoupled(problem, loss, problem.mean_transition, covariance_terms(problem, loss))
 
 
+@checked
 def decoupling_repaired(problem: Problem, loss: Floats) -> Statement:
     """E[ℓ_PL(f, Ỹ)] = Σ_i P_i Σ_j (T_ij − π_j) E[ℓ_j | Y* = i] + Cov with T = E[T(X) | Y*].
 
@@ -94,6 +103,7 @@ def decoupling_repaired(problem: Problem, loss: Floats) -> Statement:
     )
 
 
+@checked
 def bayes_peer_covariance(problem: Problem, loss: Floats) -> Statement:
     """E_{D*}[ℓ_PL(f, Y*)] = Σ_j Cov(1{Y* = j}, ℓ_j): peer loss on D* is itself a covariance."""
     check_loss(problem, loss)
@@ -102,6 +112,7 @@ def bayes_peer_covariance(problem: Problem, loss: Floats) -> Statement:
     return Statement(risk(problem, objectives.bayes_peer(problem), loss), sum(covariances))
 
 
+@checked
 def peer_optimality(problem: Problem) -> Statement:
     """P(f ≠ Y*) = 0 for every minimiser f of the 0-1 peer loss on D*.
 
@@ -110,6 +121,7 @@ def peer_optimality(problem: Problem) -> Statement:
     return Statement(worst_error(problem, objectives.bayes_peer(problem)), 0.0)
 
 
+@checked
 def cal_optimality(problem: Problem, *, beta: float = 1.0) -> Statement:
     """P(f ≠ Y*) = 0 for every minimiser f of the 0-1 CAL risk with T = E[T(X) | Y*].
 

@@ -9,6 +9,7 @@ picks the largest coefficient at every point, f(x) ∈ argmax_k c_k(x).
 import numpy as np
 from numpy.typing import ArrayLike
 
+from covlearn.kinds import checked
 from covlearn.theory.problem import (
     MINUS,
     SUM_TOLERANCE,
@@ -23,48 +24,57 @@ from covlearn.theory.problem import (
 TIE = 1e-12  # two coefficients closer than this are equal up to rounding
 
 
+@checked
 def risk(problem: Problem, coefficient: Floats, loss: Floats) -> float:
     """E[Σ_j c_j(X) ℓ_j(X)]."""
     return problem.mean((coefficient * check_loss(problem, loss)).sum(axis=1))
 
 
+@checked
 def minimisers(coefficient: Floats) -> Bools:
     """All classes that a minimiser of the 0-1 risk may pick at x: the ties of max_k c_k(x)."""
     ties: Bools = coefficient >= coefficient.max(axis=1, keepdims=True) - TIE
     return ties
 
 
+@checked
 def error_price(problem: Problem, coefficient: Floats) -> Floats:
     """What the cheapest error at x costs, c_{Y*}(x) − max_{k≠Y*} c_k(x).
 
     Positive: every minimiser is right at x. Negative: every minimiser is wrong there.
     """
     is_label = one_hot(problem.clean, problem.num_classes).astype(bool)
+    coefficient = check_loss(problem, coefficient, name="coefficient")
     rivals = np.where(is_label, -np.inf, coefficient)
     price: Floats = coefficient[is_label] - rivals.max(axis=1)
     return price
 
 
+@checked
 def worst_error(problem: Problem, coefficient: Floats) -> float:
     """P(f(X) ≠ Y*) of the worst classifier among the minimisers of the 0-1 risk."""
     return float(problem.mass @ (error_price(problem, coefficient) <= TIE))
 
 
+@checked
 def bayes(problem: Problem) -> Floats:
     """E[ℓ(f, Y*)]: c_j(x) = 1{Y*(x) = j}."""
     return one_hot(problem.clean, problem.num_classes)
 
 
+@checked
 def noisy(problem: Problem) -> Floats:
     """E[ℓ(f, Ỹ)]: c_j(x) = P(Ỹ = j | x)."""
     return problem.noisy
 
 
+@checked
 def bayes_peer(problem: Problem, *, beta: float = 1.0) -> Floats:
     """Peer loss on D*: c_j(x) = 1{Y*(x) = j} − β P_j."""
     return bayes(problem) - beta * problem.prior
 
 
+@checked
 def peer(problem: Problem, *, beta: float = 1.0) -> Floats:
     """Peer loss on the noisy labels: c_j(x) = P(Ỹ = j | x) − β π_j. Paper: Sec. 3.1.
 
@@ -74,6 +84,7 @@ def peer(problem: Problem, *, beta: float = 1.0) -> Floats:
     return noisy(problem) - beta * problem.noisy_prior
 
 
+@checked
 def cal(problem: Problem, *, beta: float = 1.0) -> Floats:
     """Peer loss minus Σ_j E_{Y*} Cov(T_{Y*j}(X), ℓ_j | Y*): c_j(x) = T_{Y*(x) j} − β π_j.
 
@@ -83,6 +94,7 @@ def cal(problem: Problem, *, beta: float = 1.0) -> Floats:
     return peer(problem, beta=beta) - covariance
 
 
+@checked
 def cal_printed(problem: Problem, refined: ArrayLike | None = None) -> Floats:
     """Peer loss minus Cov(Z₁, 1(f, Ŷ)) minus Cov(Z₂, 1(f, −1)), as the binary theorems print it.
 
@@ -96,16 +108,19 @@ def cal_printed(problem: Problem, refined: ArrayLike | None = None) -> Floats:
     return peer(problem) - covariance
 
 
+@checked
 def cal_counted(problem: Problem, joint: ArrayLike, *, beta: float = 1.0) -> Floats:
     """CAL as it is run: T̂ counted on D̂, c_j(x) = Σ_i P(Ŷ = i | x) T̂_ij − β π_j.
 
     ``joint[n, i, j]`` is P(Ŷ = i, Ỹ = j | x_n): the refined label may depend on the noisy one.
     """
     refined: Floats = check_joint(problem, joint).sum(axis=2)
-    transition = np.nan_to_num(counted_transition(problem, joint))  # absent labels weigh nothing
+    # Labels that are absent weigh nothing.
+    transition: Floats = np.nan_to_num(counted_transition(problem, joint))
     return refined @ transition - beta * problem.noisy_prior
 
 
+@checked
 def counted_transition(problem: Problem, joint: ArrayLike) -> Floats:
     """T̂_ij = P(Ỹ = j | Ŷ = i); NaN in the row of a refined label that never occurs."""
     counts = np.tensordot(problem.mass, check_joint(problem, joint), axes=1)
@@ -114,6 +129,7 @@ def counted_transition(problem: Problem, joint: ArrayLike) -> Floats:
     return rows
 
 
+@checked
 def flips(problem: Problem) -> tuple[Floats, Floats]:
     """e₊(x) and e₋(x) of a binary problem."""
     if problem.num_classes != 2:
@@ -124,6 +140,7 @@ def flips(problem: Problem) -> tuple[Floats, Floats]:
     return problem.transition[:, 1, 0], problem.transition[:, 0, 1]
 
 
+@checked
 def check_refined(problem: Problem, refined: ArrayLike) -> Floats:
     """P(Ŷ = j | x): one distribution a point."""
     table = np.asarray(refined, dtype=np.float64)
@@ -136,6 +153,7 @@ def check_refined(problem: Problem, refined: ArrayLike) -> Floats:
     return table
 
 
+@checked
 def check_joint(problem: Problem, joint: ArrayLike) -> Floats:
     """P(Ŷ = i, Ỹ = j | x), whose sum over i must be the problem's own P(Ỹ = j | x)."""
     table = np.asarray(joint, dtype=np.float64)

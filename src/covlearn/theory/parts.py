@@ -7,6 +7,7 @@ Z_s = 1 − e₊ − e₋ on it. Proofs: docs/theory.md.
 import numpy as np
 from numpy.typing import ArrayLike
 
+from covlearn.kinds import checked
 from covlearn.theory import objectives
 from covlearn.theory.binary import class_rates, z1
 from covlearn.theory.objectives import flips, risk
@@ -20,6 +21,7 @@ from covlearn.theory.problem import (
 )
 
 
+@checked
 def effective_weight(problem: Problem) -> Floats:
     """Z₁(x)/E[Z₁]: the weight of the true-label loss at x, one everywhere under uniform noise.
 
@@ -28,6 +30,7 @@ def effective_weight(problem: Problem) -> Floats:
     return z1(problem) / problem.mean(z1(problem))
 
 
+@checked
 def part_decoupling(problem: Problem, part: ArrayLike, prediction: ArrayLike) -> Statement:
     """E[1_PL(f, Ỹ)] = Σ_s ω_s Z_s E_{D*_s}[1_PL(f, Y*)], as printed in Sec. 3.3.
 
@@ -40,6 +43,7 @@ def part_decoupling(problem: Problem, part: ArrayLike, prediction: ArrayLike) ->
     )
 
 
+@checked
 def part_decoupling_repaired(problem: Problem, part: ArrayLike, prediction: ArrayLike) -> Statement:
     """The printed right side minus 2 Cov_s(P(Ỹ = +1 | s), P(f = +1 | s)): always exact."""
     printed = part_decoupling(problem, part, prediction)
@@ -52,6 +56,7 @@ def part_decoupling_repaired(problem: Problem, part: ArrayLike, prediction: Arra
     return Statement(printed.left, printed.right - 2 * float(between))
 
 
+@checked
 def part_decoupling_within(problem: Problem, part: ArrayLike, prediction: ArrayLike) -> Statement:
     """Σ_s ω_s E_{D̃_s}[1_PL(f, Ỹ)] with peers from the same part = Σ_s ω_s Z_s E_{D*_s}[1_PL].
 
@@ -67,6 +72,7 @@ def part_decoupling_within(problem: Problem, part: ArrayLike, prediction: ArrayL
     return Statement(within, _weighted_parts(problem, part, loss))
 
 
+@checked
 def part_rate(problem: Problem, part: ArrayLike) -> Statement:
     """P(Ỹ = −1 | Y* = +1) = Σ_s ω_s e_{+,s}, as printed in Sec. 3.3.
 

@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from covlearn.kinds import checked
+
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -55,6 +57,7 @@ class Problem:
     clean: Ints
     transition: Floats
 
+    @checked
     def __init__(self, mass: ArrayLike, clean: ArrayLike, transition: ArrayLike) -> None:
         freeze = object.__setattr__
         freeze(self, "mass", _frozen(np.asarray(mass, dtype=np.float64)))
@@ -133,6 +136,7 @@ class Problem:
         return table
 
 
+@checked
 def binary_problem(
     mass: ArrayLike, clean: ArrayLike, flip_plus: ArrayLike, flip_minus: ArrayLike
 ) -> Problem:
@@ -151,6 +155,7 @@ def binary_problem(
     return Problem(mass, clean, np.stack([rows_minus, rows_plus], axis=-2))
 
 
+@checked
 def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
     """Row n has a one at label n."""
     array = _labels(labels)
@@ -162,6 +167,7 @@ def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
     return np.eye(num_classes)[array]
 
 
+@checked
 def zero_one(problem: Problem, prediction: ArrayLike) -> Floats:
     """The 0-1 loss 1(f(x), j) = 1{f(x) ≠ j} for every x and j; shape (N, K)."""
     return 1 - check_loss(problem, one_hot(prediction, problem.num_classes), name="prediction")

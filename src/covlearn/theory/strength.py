@@ -9,10 +9,12 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from covlearn.kinds import check_kind, checked
 from covlearn.theory.objectives import TIE
 from covlearn.theory.problem import Floats
 
 
+@checked
 def keeps_labels(transition: Floats, weight: Floats) -> bool:
     """T_ii − T_ik > w_i − w_k for every class i that occurs and k ≠ i: Y* is the only minimiser.
 
@@ -26,6 +28,7 @@ def keeps_labels(transition: Floats, weight: Floats) -> bool:
     return bool((rivals[~np.isnan(rivals)] > TIE).all())
 
 
+@checked
 def beta_interval(transition: Floats, noisy_prior: Floats) -> tuple[float, float]:
     """The open interval of β for which Y* is the only minimiser; empty if low ≥ high.
 
@@ -52,6 +55,7 @@ def beta_interval(transition: Floats, noisy_prior: Floats) -> tuple[float, float
     return low, high
 
 
+@checked
 def bounded_below(coefficient: Floats) -> bool:
     """Whether E[Σ_k c_k(X) (−ln p_k(X))] has a lower bound over all p: no coefficient is negative.
 
@@ -61,6 +65,7 @@ def bounded_below(coefficient: Floats) -> bool:
     return bool((coefficient >= 0).all())
 
 
+@checked
 def cut_off_minimiser(coefficient: ArrayLike, *, eps: float) -> Floats:
     """argmin over distributions p of −Σ_k c_k ln(p_k + ε) at one point.
 
@@ -97,6 +102,10 @@ def one_hot_coefficients(*terms: tuple[Floats, float]) -> Floats:
     The published ε = 1e-8 in the first term and 1e-5 in the others weigh P(Ỹ = k | x) 1.6 times as
     much as the rest: between one-hot outputs β acts as 0.625 β, and CAL keeps a share of T(x).
     """
+    if not terms:
+        raise ValueError("expected a coefficient with its eps at least, got none")
+    for term in terms:
+        check_kind(term, tuple[Floats, float], name="a term")
     return sum(
         (coefficient * math.log1p(1 / eps) for coefficient, eps in terms),
         start=np.zeros_like(terms[0][0]),
