@@ -240,7 +240,7 @@ def test_features_are_refused_before_a_sieve_is_trained() -> None:
     ("settings", "message"),
     [
         ({"consistency": -1.0}, "consistency must be finite and ≥ 0, got -1"),
-        ({"consistency": float("nan")}, "consistency must be finite and ≥ 0, got nan"),
+        ({"consistency": float("nan")}, "consistency must be a number, got NaN"),
         ({"consistency_threshold": 95.0}, r"must lie in \(0, 1\], got 95.0; 95 % is written 0.95"),
         (
             {"consistency_labelled": "al"},
