@@ -87,17 +87,25 @@ def figures(runs: dict[str, Path]) -> dict[str, Any]:
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def runs_by_name(
+    arguments: list[str] | None, doc: str | None, out: Path
+) -> tuple[dict[str, Path], Path]:
+    """What a command line of NAME=FOLDER says: the folders, and where the record goes."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("runs", nargs="+", metavar="NAME=FOLDER")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--out", type=Path, default=out)
     options = parser.parse_args(arguments)
     if bare := [run for run in options.runs if "=" not in run]:
         parser.error(f"runs must read NAME=FOLDER, got {bare[0]!r}")
-    runs = {name: Path(folder) for name, _, folder in (run.rpartition("=") for run in options.runs)}
+    named = (run.rpartition("=") for run in options.runs)
+    return {name: Path(folder) for name, _, folder in named}, options.out
+
+
+def main(arguments: list[str] | None = None) -> None:
+    runs, out = runs_by_name(arguments, __doc__, OUT)
     record = figures(runs)
     print(json.dumps(record["figures"], indent=1))
-    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ what it says of its own examples depends little on the labels as they were given
 it is surest, or on all that it says, as CAL's own T̂ is on D̂ (:mod:`covlearn.calibration`).
 """
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.judges import judged
+from benchmarks.last_network import runs_by_name
 from covlearn import npz, records
 from covlearn.calibration import label_posterior, surest_transition
 
@@ -52,16 +52,10 @@ def figures(folder: Path) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("runs", nargs="+", metavar="NAME=FOLDER")
-    parser.add_argument("--out", type=Path, default=OUT)
-    options = parser.parse_args(arguments)
-    if bare := [run for run in options.runs if "=" not in run]:
-        parser.error(f"runs must read NAME=FOLDER, got {bare[0]!r}")
-    named = (run.rpartition("=") for run in options.runs)
-    found = {name: figures(Path(folder)) for name, _, folder in named}
+    runs, out = runs_by_name(arguments, __doc__, OUT)
+    found = {name: figures(folder) for name, folder in runs.items()}
     print(json.dumps(found, indent=1))
-    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -47,13 +47,13 @@ rate = 0.4
 """
 
 
-def small_table(folder: Path) -> Path:
-    """A table of two rows and two columns on forty examples."""
+def small_table(folder: Path, toml: str = TOML) -> Path:
+    """A table on forty examples, of two rows and two columns unless told otherwise."""
     x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
     y = (x[:, 0] > 0).astype(int)
     np.savez(folder / "data.npz", x=x, y=y, x_test=x, y_test=y)
     path = folder / "small.toml"
-    path.write_text(TOML.replace("DATA", str(folder / "data.npz")))
+    path.write_text(toml.replace("DATA", str(folder / "data.npz")))
     return path
 
 

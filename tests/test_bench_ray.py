@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from covlearn import cli, records
@@ -17,6 +16,7 @@ from covlearn.bench.execute import Task, run_cells
 from covlearn.bench.table import cells_of, job_of, read_table
 from covlearn.config import typed
 from covlearn.job import Job
+from tests.bench_table import small_table
 from tests.runs import assert_same_run
 
 pytest.importorskip("ray")
@@ -49,13 +49,7 @@ PATHS = [f"data/0.2/{row}/{trial}" for trial in (0, 1) for row in ("ce", "gce")]
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two rows and two trials on forty examples."""
-    folder = tmp_path_factory.mktemp("table")
-    x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
-    y = (x[:, 0] > 0).astype(int)
-    np.savez(folder / "data.npz", x=x, y=y, x_test=x, y_test=y)
-    path = folder / "small.toml"
-    path.write_text(TOML.replace("DATA", str(folder / "data.npz")))
-    return path
+    return small_table(tmp_path_factory.mktemp("table"), TOML)
 
 
 @pytest.fixture(scope="module")
