@@ -1,6 +1,6 @@
 """Labels as of someone who confuses what a small network confuses; benchmarks/labels has them.
 
-    python -m benchmarks.confused cifar10     # minutes on two cores
+    python -m benchmarks.confused cifar10 --rate 0.1 0.4
     covlearn train --data cifar10 --noise file:benchmarks/labels/confused_0.4_cifar10.npz …
 
 Nearer to people's mistakes than noise by projections of pixels is: hard images are wrong more
@@ -53,7 +53,7 @@ def labeller_probs(split: Split, *, plan: Plan, net: str) -> Tensor:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("data")
-    parser.add_argument("--rate", type=float, default=0.4)
+    parser.add_argument("--rate", type=float, nargs="+", default=[0.4])
     parser.add_argument("--net", default="cnn")
     parser.add_argument("--epochs", type=int, default=PLAN.epochs)
     parser.add_argument("--out", type=Path, default=LABELS)
@@ -63,12 +63,13 @@ def main(arguments: list[str] | None = None) -> None:
     plan = replace(PLAN, epochs=options.epochs)
     probs = labeller_probs(augmented(split, moved, {}), plan=plan, net=options.net)
     right = float((probs.argmax(dim=1) == split.y).float().mean())
-    labels = confused(split.y, probs=probs, rate=options.rate, seed=0)
-    print(f"labeller right for {right:.1%}; {labels.card.actual_rate:.1%} of the labels are wrong")
+    print(f"labeller right for {right:.1%}")
     options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / f"confused_{options.rate}_{Path(options.data).stem}.npz"
-    write_labels(path, labels, split.y.numpy())
-    print(f"written: {path}")
+    for rate in options.rate:
+        labels = confused(split.y, probs=probs, rate=rate, seed=0)
+        path = options.out / f"confused_{rate}_{Path(options.data).stem}.npz"
+        write_labels(path, labels, split.y.numpy())
+        print(f"{labels.card.actual_rate:.1%} of the labels are wrong: {path}")
 
 
 if __name__ == "__main__":
