@@ -19,8 +19,10 @@ from covlearn.evaluation import model_bytes
 from covlearn.ledger import Ledger
 from covlearn.methods import CAL, METHODS, Method
 from covlearn.methods.ce import CrossEntropy
+from covlearn.methods.cores import Confident
 from covlearn.nets import build_net
 from covlearn.run import LocalRun
+from covlearn.schedules import Ramp
 from covlearn.testing import shortened, toy_for
 from tests.test_data import Images
 
@@ -179,6 +181,30 @@ def test_loaded_batches_are_those_of_the_cpu() -> None:
         assert torch.equal(ours.idx.cpu(), theirs.idx)
         torch.testing.assert_close(ours.x.cpu(), theirs.x)
         torch.testing.assert_close(ours.mix.x.cpu(), theirs.mix.x)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"mixup": True}, {"balanced_batches": 6}], ids=str)
+def test_a_captured_step_of_what_is_read_is_the_eager_one(
+    options: dict[str, Any], workers: int
+) -> None:
+    def run(machine: Machine) -> tuple[bytes, list[float]]:
+        split = images()
+        data = Loaded(
+            Images(split.x), split.y, split.num_classes, augmentation=split.augmentation,
+            batch_size=64, seed=3, num_workers=workers, device="cuda", **options,
+        )  # fmt: skip
+        model = build_net(
+            "cnn", num_classes=split.num_classes, input_shape=(3, *split.x.shape[1:3]), seed=0
+        )
+        prior = torch.full((split.num_classes,), 1 / split.num_classes)
+        objective = Confident(split.y, prior, Ramp(1.0)) if "mixup" in options else CrossEntropy()
+        plan = Plan(epochs=3, batch_size=64, lr=0.05, average=0.9)
+        history = train(model, objective, data, plan, machine, seed=0)
+        data.close()
+        return model_bytes(model), [line["loss"] for line in history]
+
+    assert run(CAPTURED) == run(EAGER)
 
 
 def test_bfloat16_learns_as_float32_does() -> None:

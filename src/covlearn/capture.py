@@ -5,14 +5,16 @@ and an epoch waits for the device once, at its end.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from covlearn.average import Average
-from covlearn.data import Batch, Resident
+from covlearn.data import Batch
+from covlearn.data.batches import Raw
 
 WARM_UP = 3  # steps before the capture, for libraries that set themselves up on first use
 
@@ -24,10 +26,13 @@ class CapturedEpoch:
         self,
         step: Callable[[Batch], tuple[Tensor, Tensor]],
         parts: dict[str, Any],
-        data: Resident,
+        data: Any,
         refresh: Callable[[], None] | None = None,
     ) -> None:
-        """``refresh`` is called after the parts' state was changed by anything but a step."""
+        """``refresh`` is called after the parts' state was changed by anything but a step.
+
+        ``data`` is Resident, or Loaded in :class:`CapturedFiles`.
+        """
         self.step = step
         self.parts = parts
         self.data = data
@@ -62,13 +67,21 @@ class CapturedEpoch:
         """All steps of the epoch, one launch each; nothing here waits for the device."""
         every = None if self.average is None else self.average.every
         for number, size in enumerate(self.sizes, start=1):
+            self._feed(size)
             self.graphs[size].replay()
             if every is not None and (number % every == 0 or number == len(self.sizes)):
                 self.averaging[(number - 1) % every + 1].replay()
 
-    def _one(self, size: int) -> None:
+    def _feed(self, size: int) -> None:
+        """Puts what the next step reads where it reads it; here it is there."""
+
+    def _gather(self, size: int) -> Batch:
         place = self.position * self.data.batch_size + torch.arange(size, device=self.data.device)
-        batch = self.data.gather(self.order[place], self.key)
+        batch: Batch = self.data.gather(self.order[place], self.key)
+        return batch
+
+    def _one(self, size: int) -> None:
+        batch = self._gather(size)
         loss, logits = self.step(batch)
         self.parts["ledger"].write(batch.idx, logits, batch.y)
         self.losses.index_copy_(0, self.position, loss.view(1).to(self.losses.dtype))
@@ -120,3 +133,42 @@ class CapturedEpoch:
                 # No state yet is the same as zeros: the first update then starts from them.
                 earlier = saved.get(number, {}).get(name)
                 value.copy_(earlier) if earlier is not None else value.zero_()
+
+
+class CapturedFiles(CapturedEpoch):
+    """The same of inputs that are read: the host puts each batch in its place, then replays."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.places: dict[int, Raw] = {}
+        self.reading: Iterator[Raw] = iter(())
+
+    def begin(self, epoch: int) -> None:
+        """Starts to read."""
+        reading = self.data.raw(epoch)
+        first = next(reading)
+        if not self.places:
+            self.places = {size: _smaller(first, size) for size in set(self.sizes)}
+        self.reading = chain([first], reading)
+        super().begin(epoch)
+
+    def replay(self) -> None:
+        """All steps of the epoch; the host is ahead of the device by the batches that are read."""
+        super().replay()
+        # To its end, or the readers would still be at work for it when the next epoch begins.
+        assert next(self.reading, None) is None
+
+    def _feed(self, size: int) -> None:
+        for place, value in zip(self.places[size], next(self.reading), strict=True):
+            place.copy_(value)
+
+    def _gather(self, size: int) -> Batch:
+        batch: Batch = self.data.of_raw(self.places[size], self.key)
+        return batch
+
+
+def _smaller(raw: Raw, size: int) -> Raw:
+    """Room for a batch of a size, with the beginning of a larger one in it."""
+    halves = len(raw.request) // len(raw.whole)  # two with mixup
+    parts = (torch.cat([half[:size] for half in each.chunk(halves)]) for each in raw[1:])
+    return Raw(raw.whole[:size].clone(), *parts)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from covlearn import distributed
 from covlearn.average import Average, Best
 from covlearn.checkpoint import Checkpoint
-from covlearn.data import Batch, Batches, Resident, counter
+from covlearn.data import Batch, Batches, Loaded, Resident, counter
 from covlearn.flat import Working, use_working_copy
 from covlearn.ledger import Ledger
 from covlearn.memory import Memory
@@ -306,16 +306,16 @@ def _epoch_runner(
     if (
         data.device.type == "cuda"
         and machine.capture
-        and isinstance(data, Resident)
+        and isinstance(data, Resident | Loaded)
         and objective.capturable
         and not distributed.active()
     ):
-        from covlearn.capture import CapturedEpoch  # noqa: PLC0415  only where CUDA is
+        from covlearn.capture import CapturedEpoch, CapturedFiles  # noqa: PLC0415  where CUDA is
 
         low = machine.precision == "bfloat16" and not machine.compile
         refresh = use_working_copy(step) if low else None
-        captured = CapturedEpoch(step, state.parts, data, refresh)
-        return captured
+        captured = CapturedEpoch if isinstance(data, Resident) else CapturedFiles
+        return captured(step, state.parts, data, refresh)
     return lambda epoch: _eager_epoch(step, data, epoch)
 
 

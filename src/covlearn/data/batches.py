@@ -7,23 +7,18 @@ implementations, of any number of processes, and of a run that was interrupted.
 
 import math
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from covlearn.checks import check_device, check_labels
 from covlearn.data import counter
 from covlearn.data.augment import Augmentation, augment, check_inputs, gathered
-from covlearn.data.readers import Readers, can_fork
 from covlearn.data.strong import strong_view
 from covlearn.kinds import check_fields, checked, shown
-
-WORKER_SECONDS = 120.0
 
 
 class Mix(NamedTuple):
@@ -45,6 +40,14 @@ class Batch(NamedTuple):
     idx: Tensor
     mix: Mix | None = None
     strong: Tensor | None = None
+
+
+class Raw(NamedTuple):
+    """A batch as it is read: its positions, those to read (partners of mixup, too), the inputs."""
+
+    whole: Tensor
+    request: Tensor
+    x: Tensor
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,11 @@ class _Batches(ABC):
         partner = whole[counter.bits(key, whole, counter.PARTNER).argsort()]
         return torch.cat([idx, partner[self.process :: self.num_processes]])
 
+    def of_raw(self, raw: Raw, key: Tensor) -> Batch:
+        """A batch of inputs as they were read, as tensor operations alone."""
+        x = prepare(raw.x, raw.request, key, self.augmentation)
+        return self._batch(raw.whole, raw.request, x, key, raw.x if self.strong else None)
+
     def _batch(
         self, whole: Tensor, request: Tensor, x: Tensor, key: Tensor, raw: Tensor | None = None
     ) -> Batch:
@@ -256,9 +264,7 @@ class Resident(_Batches):
         key = self.key(epoch)
         for whole in self.order(epoch).split(self.batch_size):
             request = self._request(whole, key)
-            raw = self.x[request]
-            x = prepare(raw, request, key, self.augmentation)
-            yield self._batch(whole, request, x, key, raw if self.strong else None)
+            yield self.of_raw(Raw(whole, request, self.x[request]), key)
 
     def gather(self, idx: Tensor, key: Tensor, *, strong: bool = True) -> Batch:
         """One batch as tensor operations alone, for a step that is captured."""
@@ -267,119 +273,6 @@ class Resident(_Batches):
         x = self.x[request] if how is None else gathered(self.x, request, key, how)
         raw = self.x[request] if self.strong and strong else None
         return self._batch(idx, request, x, key, raw)
-
-
-class Loaded(_Batches):
-    """Inputs from a map-style dataset, read by worker processes; for what does not fit.
-
-    ``dataset[i]`` is the input of example i: a uint8 image (H, W, C) or float features, all of one
-    shape. Batches do not depend on ``num_workers``. A worker that ends, or needs longer than
-    ``worker_seconds`` for a batch, is reported and replaced.
-    """
-
-    @checked
-    def __init__(
-        self,
-        dataset: Dataset[Tensor],
-        y: Tensor,
-        num_classes: int,
-        *,
-        augmentation: Augmentation | None = None,
-        num_workers: int = 0,
-        worker_seconds: float = WORKER_SECONDS,
-        **options: Any,
-    ) -> None:
-        length = len(dataset) if isinstance(dataset, Sized) else None
-        check_labels(y, num_classes=num_classes, length=length, name="y")
-        first = dataset[0]
-        check_inputs(first.dtype, (1, *first.shape), augmentation)
-        super().__init__(y, num_classes, augmentation, **options)
-        if num_workers < 0 or not worker_seconds > 0:
-            raise ValueError(
-                f"expected num_workers ≥ 0 and worker_seconds > 0, got {num_workers} and "
-                f"{worker_seconds}"
-            )
-        self.dataset = dataset
-        self.num_workers = num_workers if can_fork() else 0
-        self.worker_seconds = worker_seconds
-        self.readers: Readers | None = None
-
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """The batches of an epoch in order, this process's share of each; the last is smaller."""
-        key, host_key = self.key(epoch), counter.key(self.seed, epoch)
-        asked: deque[tuple[Tensor, Tensor, Tensor | None]] = deque()
-
-        def requests() -> Iterator[list[int]]:
-            # On the host: a list of positions on a GPU would have to wait for the step before.
-            for whole in self.order(epoch).cpu().split(self.batch_size):
-                request = self._request(whole, host_key)
-                # A partner of mixup is in the batch itself, and is read once.
-                once, where = request.unique(return_inverse=True)
-                twice = len(once) < len(request)
-                asked.append((whole, request, where if twice else None))
-                yield (once if twice else request).tolist()
-
-        for read in self._read(requests()):
-            whole, request, where = asked.popleft()
-            raw = self._on_device(read)
-            if where is not None:
-                raw = raw[self._on_device(where)]
-            elif self.augmentation is None:
-                raw = raw.clone()  # what was read is overwritten by the next
-            whole, request = self._on_device(whole), self._on_device(request)
-            x = prepare(raw, request, key, self.augmentation)
-            yield self._batch(whole, request, x, key, raw if self.strong else None)
-
-    def _on_device(self, values: Tensor) -> Tensor:
-        if self.device.type != "cuda":
-            return values
-        # From pinned memory, so that the copy waits for no step.
-        return values.pin_memory().to(self.device, non_blocking=True)
-
-    def close(self) -> None:
-        """Ends the workers; another epoch starts new ones."""
-        if self.readers is not None:
-            self.readers.close()
-            self.readers = None
-
-    def _read(self, requests: Iterator[list[int]]) -> Iterator[Tensor]:
-        """The raw inputs at each list of positions; good until the next ones are asked for."""
-        if self.num_workers == 0:
-            for positions in requests:
-                yield torch.stack([self.dataset[position] for position in positions])
-            return
-        if self.readers is None:
-            share = -(-self.batch_size // self.num_processes)
-            self.readers = Readers(
-                self.dataset,
-                workers=self.num_workers,
-                rows=2 * share if self.mixup else share,
-                seconds=self.worker_seconds,
-            )
-        whole = False
-        try:
-            yield from self.readers.read(requests)
-            whole = True
-        finally:
-            # What was asked for and not fetched would come first in the next epoch; and evaluation
-            # comes seldom, so that its workers do not wait for it.
-            if not (whole and self.shuffle):
-                self.close()
-
-
-@checked
-def batches_of(split: Split, *, num_workers: int = 0, **options: Any) -> Resident | Loaded:
-    """The batches of a split: from the device, or from files where it does not fit there."""
-    if isinstance(split.x, Tensor):
-        return Resident(split, **options)
-    return Loaded(
-        split.x,
-        split.y,
-        split.num_classes,
-        augmentation=split.augmentation,
-        num_workers=num_workers,
-        **options,
-    )
 
 
 def prepare(raw: Tensor, idx: Tensor, key: Tensor, augmentation: Augmentation | None) -> Tensor:
