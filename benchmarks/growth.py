@@ -51,7 +51,7 @@ PARTS: dict[Part, str] = {
     "evaluation": "evaluation, D̂ and probabilities",
     "ledger and order": "ledger and order",
 }
-AS_IT_IS, BOTH = ENGINES["as it is"], ENGINES["both"]
+BOTH = ENGINES["both"]
 
 Record = dict[str, Any]
 
@@ -87,8 +87,14 @@ def make_record() -> Record:
     }
 
 
-def outcome(case: Case, gpus: int, costs: list[Costs], engine: Engine = AS_IT_IS) -> Record:
-    """Hours and money of a recipe, and where the likely time goes."""
+def as_it_is(gpus: int) -> Engine:
+    """One process runs its steps as CUDA graphs, several do not."""
+    return Engine(captured=gpus == 1)
+
+
+def outcome(case: Case, gpus: int, costs: list[Costs], engine: Engine | None = None) -> Record:
+    """Hours and money of a recipe, and where the likely time goes; by the engine as it is."""
+    engine = engine or as_it_is(gpus)
     hours = [sum(recipe(case, gpus, each, engine).values()) / 3600 for each in costs]
     parts = recipe(case, gpus, costs[1], engine)
     largest = max(parts, key=lambda part: parts[part])
@@ -112,7 +118,7 @@ def needs(case: Case, costs: list[Costs], known: Record) -> Record:
     reading = [each.an_image_read for each in costs]
     image = [each.an_image(work) for each in costs]
     stage = case.stages[-1]
-    parts = epoch(case, stage, case.gpus, costs[1], AS_IT_IS)
+    parts = epoch(case, stage, case.gpus, costs[1], as_it_is(case.gpus))
     stepping = sum(parts[part] for part in ("compute", "all-reduce", "launches", "reading"))
     predictions = 4 * case.examples * case.num_classes
     return {
@@ -174,7 +180,7 @@ def checks(costs: Costs) -> Record:
 def check_step(training: Record, costs: Costs) -> Record:
     """A step of Clothing1M's sieve on one GPU with a batch at hand, beside the model's."""
     sieve = CLOTHING.stages[0]
-    parts = epoch(CLOTHING, sieve, 1, costs, AS_IT_IS)
+    parts = epoch(CLOTHING, sieve, 1, costs, Engine())
     ours = (parts["compute"] + parts["launches"]) / steps(CLOTHING, sieve, 1)
     theirs = training["ms_a_step_of_a_batch_at_hand"] / 1e3
     return {"modelled": ours, "measured": theirs, "ratio": ours / theirs}
@@ -330,7 +336,7 @@ def draw_cifar(axes: Any, costs: list[Costs], known: Record) -> None:
         parts = epoch(CIFAR, stage, gpus, costs[1], engine)
         return sum(parts.values()) - parts["evaluation"]
 
-    axes.plot(numbers, [seconds(g, AS_IT_IS) for g in numbers], label="not captured, modelled")
+    axes.plot(numbers, [seconds(g, Engine()) for g in numbers], label="not captured, modelled")
     captured = [seconds(g, Engine(captured=True)) for g in numbers]
     axes.plot(numbers, captured, "--", label="captured, modelled; several processes cannot yet")
     for name, marker in (("captured", "D"), ("not captured", "o")):
@@ -348,13 +354,13 @@ def draw_case(axes: Any, case: Case, numbers: tuple[int, ...], costs: list[Costs
     def total(gpus: int, view: int, engine: Engine) -> float:
         return sum(epoch(case, stage, gpus, costs[view], engine).values())
 
-    low, likely, high = ([total(g, v, AS_IT_IS) for g in numbers] for v in range(len(VIEWS)))
+    low, likely, high = ([total(g, v, as_it_is(g)) for g in numbers] for v in range(len(VIEWS)))
     axes.fill_between(numbers, low, high, color="k", alpha=0.12, label="low to high")
     axes.plot(numbers, likely, "k", lw=2, label="whole, as it is")
     both = [total(g, 1, BOTH) for g in numbers]
     axes.plot(numbers, both, "k--", label="whole, captured, evaluation shared")
     for part, title in PARTS.items():
-        values = [epoch(case, stage, g, costs[1], AS_IT_IS)[part] for g in numbers]
+        values = [epoch(case, stage, g, costs[1], as_it_is(g))[part] for g in numbers]
         if any(values):
             axes.plot(numbers, [value or None for value in values], ".-", lw=1, label=title)
     axes.set_title(case.title, fontsize=10)

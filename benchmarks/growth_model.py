@@ -2,9 +2,8 @@
 
 What goes in is measured (a file under results/), counted (operations and parameters of a network),
 or assumed, with a source. Costs come three times: the low end of their ranges, the likely ones, and
-the high end. The model describes the engine as it is: images from files and several processes run
-without CUDA graphs, gradients are added up after the backward pass, and every process evaluates all
-images. ``benchmarks.growth`` has what comes of it.
+the high end. The model describes the engine as it is: several processes run without CUDA graphs,
+gradients are added up after the backward pass, and every process evaluates all images. ``benchmarks.growth`` has what comes of it.
 """
 
 import json
@@ -124,7 +123,7 @@ class Engine:
     """What the engine does, or might do one day."""
 
     captured: bool = False
-    """Steps are CUDA graphs, as they are for data on the device of one process."""
+    """Steps are CUDA graphs, as they are in one process."""
     shares_evaluation: bool = False
     """Each process evaluates its share of the images."""
 
