@@ -3,7 +3,8 @@
 What goes in is measured (a file under results/), counted (operations and parameters of a network),
 or assumed, with a source. Costs come three times: the low end of their ranges, the likely ones, and
 the high end. The model describes the engine as it is: several processes run without CUDA graphs,
-gradients are added up after the backward pass, and every process evaluates all images. ``benchmarks.growth`` has what comes of it.
+gradients are added up after the backward pass, and every process evaluates all images.
+``benchmarks.growth`` has what comes of it.
 """
 
 import json

@@ -35,7 +35,7 @@ from covlearn.ledger import Ledger
 from covlearn.local_run import input_shape
 from covlearn.methods import METHODS, Method, presets
 from covlearn.methods.base import view_of
-from covlearn.methods.cal import SUREST
+from covlearn.methods.cal import SUREST, TOLERATED
 from covlearn.methods.crossfit import CrossFittedCAL
 from covlearn.methods.from_scratch import from_scratch, movement
 from covlearn.methods.scaled import Choice, network, recommended
@@ -204,7 +204,7 @@ def fit_split(
         crossed[judged],
         split.y.cpu()[judged],
         surest=surest,
-        tolerated=getattr(sieves, "tolerated", 0.02),
+        tolerated=getattr(sieves, "tolerated", TOLERATED),
         significance=getattr(sieves, "significance", 0.01),
     )
     if run.refined_by is not None and not isinstance(sieves, CrossFittedCAL):

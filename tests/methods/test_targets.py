@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from covlearn.covariance import SecondOrder, cal
-from covlearn.data import Batch
+from covlearn.data import Batch, Split
 from covlearn.engine import Outputs
 from covlearn.ledger import Ledger
 from covlearn.methods import CAL, CE
@@ -201,3 +201,17 @@ def test_without_evidence_the_learning_rate_is_cut_as_the_sieves_is() -> None:
     replace(method, sieve_plan=cut, plan=uncut).fit(view_of(run))
     rates = [line["lr"] for line in run.history["ce"]]
     assert rates == pytest.approx([0.1] * 6 + [0.01] * 2)
+
+
+@pytest.mark.parametrize(("contradicted", "found"), [(2, False), (24, True)])
+def test_one_wrong_label_in_a_hundred_of_the_surest_is_evidence(
+    contradicted: int, found: bool
+) -> None:
+    """1.2 % of them: what labels are that are wrong for one hard image in ten."""
+    y = torch.arange(4000) % 2
+    posterior = torch.nn.functional.one_hot(y, 2) * 0.8 + 0.1
+    given = y.clone()
+    given[:contradicted] = 1 - given[:contradicted]  # equally sure, so that the first come first
+    run = LocalRun(Split(torch.zeros(4000, 1), given, 2), seed=0)
+    assert CAL().contradicted(view_of(run), posterior) is found
+    assert run.facts["surest_contradicted"] == contradicted
