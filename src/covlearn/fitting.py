@@ -197,7 +197,7 @@ def fit_split(
             shape=tuple(split.x.shape[1:]),
         ).method
         assert isinstance(sieves, CrossFittedCAL)
-        crossed = sieves.cross_fitted_logits(view_of(run))
+        _, crossed = sieves.cross_fitted(view_of(run))
     judged = split.judged
     surest = sieves.surest if isinstance(sieves, CrossFittedCAL) else SUREST
     evidence = noise_evidence(

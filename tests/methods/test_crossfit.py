@@ -26,7 +26,10 @@ METHOD = CrossFittedCAL(
 )
 
 
-@pytest.mark.parametrize("method", [METHOD, replace(METHOD, relabel=False, average_share=0.2)])
+@pytest.mark.parametrize(
+    "method",
+    [METHOD, replace(METHOD, relabel=False, average_share=0.2), replace(METHOD, decays=(0.0,))],
+)
 def test_it_passes_the_house_checks(method: CrossFittedCAL) -> None:
     check_method(method)
 
@@ -38,9 +41,7 @@ def test_no_score_depends_on_the_labels_of_its_own_fold(monkeypatch: pytest.Monk
     inside = fold == 1
     swapped[inside] = NOISY.y[inside].roll(1)
     before, after = (
-        METHOD.cross_fitted_logits(
-            LocalRun(replace(NOISY, y=y), net_options={"hidden": [8]}, seed=3)
-        )
+        METHOD.cross_fitted(LocalRun(replace(NOISY, y=y), net_options={"hidden": [8]}, seed=3))[1]
         for y in (NOISY.y, swapped)
     )
     assert torch.equal(before[inside], after[inside])
@@ -56,13 +57,57 @@ def test_a_sieve_is_trained_without_its_fold() -> None:
             return super().train(stage, model, objective, plan, labels=labels, **options)
 
     run = Watched(NOISY, net_options={"hidden": [8]}, seed=3)
-    logits = METHOD.cross_fitted_logits(run)
+    _, logits = METHOD.cross_fitted(run)
     fold = stratified_folds(NOISY.y, 3, seed=3)
     for number in range(3):
         labels = seen[f"sieve-{number}"]
         assert torch.equal(labels < 0, fold == number)
         assert torch.equal(labels[fold != number], NOISY.y[fold != number])
     assert bool(logits.isfinite().all())
+
+
+@pytest.mark.parametrize(("before", "decays", "chosen"), [
+    (0.5, (0.0, 0.4), 0.0),  # so much that nothing is learned, twice
+    (0.0, (0.5, 0.001), 0.0),  # what comes after a worse one is not tried
+])  # fmt: skip
+def test_the_weight_decay_is_the_one_whose_sieves_predict_most_labels(
+    before: float, decays: tuple[float, ...], chosen: float
+) -> None:
+    plan = replace(PLAN, epochs=20, weight_decay=before)
+    method = replace(METHOD, sieve_plan=plan, plan=plan, decays=decays)
+    run = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
+    best, logits = method.cross_fitted(run)
+    assert best == replace(
+        method,
+        sieve_plan=replace(plan, weight_decay=chosen),
+        plan=replace(plan, weight_decay=chosen),
+    )
+    assert run.facts["weight_decay"] == chosen
+    own = [f"sieve-{number}" for number in range(3)]
+    tried = decays if before else decays[:1]
+    others = [f"{name} with weight decay {decay:.2g}" for decay in tried for name in own]
+    assert list(run.history) == [*own, *others]
+    alone = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
+    first = replace(method, decays=()).cross_fitted(alone)[1]
+    assert torch.equal(logits, first) is (before == chosen)
+
+
+def test_of_many_examples_a_weight_decay_is_chosen_by_few_folds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("covlearn.methods.crossfit.ENOUGH", len(NOISY) // 3)
+    run = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
+    heavy = replace(PLAN, epochs=20, weight_decay=0.5)
+    method = replace(METHOD, sieve_plan=heavy, plan=heavy, decays=(0.0,))
+    best, logits = method.cross_fitted(run)
+    assert best.plan.weight_decay == 0.0
+    assert list(run.history) == [
+        "sieve-0",
+        "sieve-0 with weight decay 0",
+        "sieve-1 with weight decay 0",
+        "sieve-2 with weight decay 0",
+    ]
+    assert bool((logits != 0).any(dim=1).all()), "every example has its sieve"
 
 
 def test_clean_labels_are_left_as_they_are() -> None:
@@ -91,7 +136,9 @@ def test_wrong_labels_are_refined() -> None:
     assert torch.equal(posterior.argmax(dim=1)[kept], refined[kept])
     assert kept.float().mean() > 0.6
     assert (posterior.exp().max(dim=1).values[~kept] < 0.7).all()
-    assert set(run.history) == {*(f"sieve-{number}" for number in range(5)), "relabel"}
+    sieves = [f"sieve-{number}" for number in range(5)]
+    lighter = [f"{name} with weight decay 0.009" for name in sieves]
+    assert set(run.history) == {*sieves, *lighter, "relabel"}
 
 
 def test_where_no_label_looks_wrong_it_is_cross_entropy_to_the_bit() -> None:
@@ -224,5 +271,7 @@ def test_images_are_neither_held_back_by_weight_decay_nor_judged_as_features() -
     assert isinstance(features, CrossFittedCAL)
     assert isinstance(images, CrossFittedCAL)
     assert features.plan.weight_decay > 0.01
+    assert features.decays == pytest.approx((0.3 * features.plan.weight_decay,))
+    assert images.decays == ()
     assert images.plan.weight_decay == images.sieve_plan.weight_decay == 5e-4
     assert (features.tolerated, images.tolerated) == (0.02, 0.05)  # they err where they are sure

@@ -5,6 +5,10 @@ Here each example's score comes from a sieve that was trained on the other folds
 label is changed the surest predictions must contradict more labels than errors of a model would.
 D̂ then is the most probable label given the sieve's prediction and the label that came with the
 example (:mod:`covlearn.calibration`), for the examples of which that is sure.
+
+How much weight decay holds a network back from wrong labels without keeping it from learning
+depends on the problem, and sieves can tell: given labels that they were not shown are predicted
+best by those that have learned most of what is right.
 """
 
 import math
@@ -26,6 +30,8 @@ from covlearn.sieve import Refined, adjusted_loss, hold_fixed
 
 __all__ = ["CrossFittedCAL"]
 
+ENOUGH = 2_000  # examples, about, of folds by which a weight decay is chosen
+
 
 @dataclass(frozen=True)
 class CrossFittedCAL(CAL):
@@ -42,6 +48,9 @@ class CrossFittedCAL(CAL):
     the surer half is there in any case."""
     plain_plan: Plan | None = None
     """How cross-entropy is trained where no label looks wrong; None: as stage 2 is."""
+    decays: tuple[float, ...] = ()
+    """Weight decays to try in place of the plans' own, in this order, for as long as each predicts
+    more of the labels of folds that it has not seen than the one before."""
     average_share: float = 0.0
     """The share of a stage's steps that an average of its weights spans, at the end; 0: none."""
 
@@ -51,6 +60,8 @@ class CrossFittedCAL(CAL):
             raise ValueError(f"average_share must lie in [0, 1), got {self.average_share}")
         if self.folds < 2:
             raise ValueError(f"folds must be at least 2, got {self.folds}")
+        if not all(0 <= decay < math.inf for decay in self.decays):
+            raise ValueError(f"decays must be finite and at least 0, got {self.decays}")
         if not 0 <= self.sure <= 1:
             raise ValueError(f"sure must lie in [0, 1], got {self.sure}; 70 % is written 0.7")
         given = self.labels is not None or self.probs is not None
@@ -64,9 +75,8 @@ class CrossFittedCAL(CAL):
     def fit(self, run: Run) -> nn.Module:
         """Train the sieves, look for evidence, refine, train with the covariance term."""
         self.check_bounds()
-        self = self.averaging(len(run.split))  # noqa: PLW0642
         noisy = run.split.y.cpu()
-        logits = self.cross_fitted_logits(run)
+        self, logits = self.cross_fitted(run)  # noqa: PLW0642
         probs = logits.softmax(dim=1)
         score = adjusted_loss(probs, noisy)
         judged = run.split.judged
@@ -118,9 +128,11 @@ class CrossFittedCAL(CAL):
             average_share=0.0,
         )
 
-    def cross_fitted_logits(self, run: Run) -> Tensor:
-        """(N, K): of each example what the sieve says that was trained without its fold."""
-        self = self.averaging(len(run.split))  # noqa: PLW0642
+    def cross_fitted(self, run: Run) -> tuple["CrossFittedCAL", Tensor]:
+        """The same with the weight decay that fits best, and its sieves' logits, (N, K).
+
+        Of each example they are what the sieve says that was trained without its fold.
+        """
         noisy = run.split.y.cpu()
         if self.folds > len(noisy):
             raise ValueError(
@@ -128,14 +140,44 @@ class CrossFittedCAL(CAL):
                 "5 folds suffice, set folds=5"
             )
         fold = stratified_folds(noisy, self.folds, seed=run.seed)
-        logits = torch.empty(len(noisy), run.split.num_classes)
-        for number in range(self.folds):
+        best, name = self.averaging(len(noisy)), ""
+        first = range(self.folds)
+        if self.decays:
+            first = range(min(self.folds, math.ceil(self.folds * ENOUGH / len(noisy))))
+        logits = best.fold_logits(run, fold, first, name)
+        seen = torch.isin(fold, torch.tensor(first)) & run.split.judged
+        for decay in self.decays:
+            other, its_name = best.with_decay(decay), f" with weight decay {decay:.2g}"
+            heard = other.fold_logits(run, fold, first, its_name)
+            if agreement(heard[seen], noisy[seen]) <= agreement(logits[seen], noisy[seen]):
+                break
+            best, name, logits = other, its_name, heard
+        run.note(weight_decay=best.sieve_plan.weight_decay)
+        rest = range(len(first), self.folds)
+        later = torch.isin(fold, torch.tensor(rest))
+        logits[later] = best.fold_logits(run, fold, rest, name)[later]
+        return best, logits
+
+    def with_decay(self, decay: float) -> "CrossFittedCAL":
+        """The same with another weight decay in both stages."""
+        return replace(
+            self,
+            sieve_plan=replace(self.sieve_plan, weight_decay=decay),
+            plan=replace(self.plan, weight_decay=decay),
+        )
+
+    def fold_logits(self, run: Run, fold: Tensor, numbers: range, name: str) -> Tensor:
+        """(N, K): of the examples of some folds what the sieve says that has not seen theirs."""
+        noisy = run.split.y.cpu()
+        logits = torch.zeros(len(noisy), run.split.num_classes)
+        for number in numbers:
             outside = fold == number
             if not bool(outside.any()):
                 continue
-            sieve = run.net(f"sieve-{number}")
+            stage = f"sieve-{number}{name}"
+            sieve = run.net(stage)
             run.train(
-                f"sieve-{number}",
+                stage,
                 sieve,
                 self.sieve_objective(run),
                 self.sieve_plan,
@@ -158,6 +200,11 @@ class CrossFittedCAL(CAL):
             self.sieve_beta,
             regularizer_eps=self.sieve_regularizer_eps,
         )
+
+
+def agreement(logits: Tensor, given: Tensor) -> float:
+    """The share of the given labels that are predicted; of none, none."""
+    return int((logits.argmax(dim=1) == given).sum()) / max(len(given), 1)
 
 
 def sure_labels(posterior: Tensor, noisy: Tensor, score: Tensor, *, sure: float) -> Refined:

@@ -144,6 +144,9 @@ def cross_fitted(
         plain_plan=replace(method.plan, divide_lr=False),
         relabel=True,
         average_share=1 / 6,
+        # So much decay keeps a network from learning many classes, or classes that are hard to
+        # tell apart (benchmarks/decays.py).
+        decays=() if images else (0.3 * decay,),
         # Of clean images the surest predictions contradict one label in 25 (results/pixels.json).
         tolerated=0.05 if images else made.tolerated,
     )

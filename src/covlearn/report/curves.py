@@ -46,8 +46,10 @@ def stage_names(stage: str) -> dict[str, str]:
 
     >>> stage_names("sieve-3"), stage_names("relabel 2")["name"]
     ({'name': 'sieve 3', 'group': 'sieves'}, 'network on the refined labels, round 2')
+    >>> stage_names("sieve-0 with weight decay 0.01")["name"]
+    'sieve 0 with weight decay 0.01'
     """
-    if fold := re.fullmatch(r"sieve-(\d+)", stage):
+    if fold := re.fullmatch(r"sieve-(\d+.*)", stage):
         return {"name": f"sieve {fold[1]}", "group": SIEVES}
     again = re.fullmatch(r"(.+) (\d+)", stage)
     name = STAGES.get(stage, stage)
