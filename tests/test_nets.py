@@ -173,14 +173,18 @@ def test_the_cnn_is_its_convolutions() -> None:
     torch.testing.assert_close(features, maps.flatten(2).mean(dim=2))
 
 
-def test_the_mlp_is_its_matrices() -> None:
-    net = build_net("mlp", num_classes=3, input_shape=(2, 2), seed=0, options={"hidden": [5, 6]})
+@pytest.mark.parametrize("shortcut", [False, True])
+def test_the_mlp_is_its_matrices(shortcut: bool) -> None:
+    options = {"hidden": [5, 6], "shortcut": shortcut}
+    net = build_net("mlp", num_classes=3, input_shape=(2, 2), seed=0, options=options)
     weights = {name: values.double().numpy() for name, values in net.state_dict().items()}
     x = np.random.default_rng(0).standard_normal((4, 4))
     expected = x
     for layer in ("layers.0", "layers.2"):
         expected = expected @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
         expected = np.maximum(expected, 0)
+    if shortcut:
+        expected = np.concatenate([expected, x], axis=1)
     expected = expected @ weights["fc.weight"].T + weights["fc.bias"]
     logits = net.double()(torch.tensor(x).view(4, 2, 2))
     np.testing.assert_allclose(logits.detach().numpy(), expected)

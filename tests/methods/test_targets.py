@@ -166,6 +166,8 @@ def test_each_target_trains_on_the_same_refined_labels(target: Any, scores: Any)
         ({"target": "rows", "relabel": True}, "leave relabel, covariance and base"),
         ({"target": "posterior", "scores": "training"}, "needs the probabilities"),
         ({"target": "posterior", "labels": "a.npy"}, "needs the probabilities"),
+        ({"balanced_batches": -1}, "balanced_batches must be positive, got -1"),
+        ({"sieve_balanced_batches": 0}, "sieve_balanced_batches must be positive, got 0"),
     ],
 )
 def test_settings_that_contradict_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -56,8 +56,10 @@ def _check_numbers(cal: "CAL") -> None:
         raise ValueError(
             f"rounds_stop must lie in [0, 1], got {cal.rounds_stop}; 1 % is written 0.01"
         )
-    if cal.balanced_subset is not None and cal.balanced_subset < 1:
-        raise ValueError(f"balanced_subset must be positive, got {cal.balanced_subset}")
+    for name in ("balanced_subset", "balanced_batches", "sieve_balanced_batches"):
+        count = getattr(cal, name)
+        if count is not None and count < 1:
+            raise ValueError(f"{name} must be positive, got {count}")
 
 
 def _check_refinement(cal: "CAL") -> None:

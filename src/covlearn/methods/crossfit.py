@@ -30,7 +30,7 @@ from covlearn.sieve import Refined, adjusted_loss, hold_fixed
 
 __all__ = ["CrossFittedCAL"]
 
-ENOUGH = 2_000  # examples, about, of folds by which a weight decay is chosen
+ENOUGH = 1_000  # examples, about, of folds by which a weight decay is chosen
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class CrossFittedCAL(CAL):
     plain_plan: Plan | None = None
     """How cross-entropy is trained where no label looks wrong; None: as stage 2 is."""
     decays: tuple[float, ...] = ()
-    """Weight decays to try in place of the plans' own, in this order, for as long as each predicts
-    more of the labels of folds that it has not seen than the one before."""
+    """Weight decays to try beside the plans' own; the one is taken that predicts most of the labels
+    of folds that it has not seen."""
     average_share: float = 0.0
     """The share of a stage's steps that an average of its weights spans, at the end; 0: none."""
 
@@ -149,9 +149,8 @@ class CrossFittedCAL(CAL):
         for decay in self.decays:
             other, its_name = best.with_decay(decay), f" with weight decay {decay:.2g}"
             heard = other.fold_logits(run, fold, first, its_name)
-            if agreement(heard[seen], noisy[seen]) <= agreement(logits[seen], noisy[seen]):
-                break
-            best, name, logits = other, its_name, heard
+            if agreement(heard[seen], noisy[seen]) > agreement(logits[seen], noisy[seen]):
+                best, name, logits = other, its_name, heard
         run.note(weight_decay=best.sieve_plan.weight_decay)
         rest = range(len(first), self.folds)
         later = torch.isin(fold, torch.tensor(rest))

@@ -36,6 +36,8 @@ class DMI:
         check_fields(self)
         if not self.eps > 0:
             raise ValueError(f"eps must be positive, got {self.eps}")
+        if self.balanced_batches is not None and self.balanced_batches < 1:
+            raise ValueError(f"balanced_batches must be positive, got {self.balanced_batches}")
 
     def fit(self, run: Run) -> nn.Module:
         """Two stages."""

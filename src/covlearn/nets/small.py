@@ -8,6 +8,7 @@ start the CNN without BatchNorm, where the signal shrinks at every layer, hardly
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 
@@ -58,7 +59,11 @@ class CNN(nn.Module):
 
 
 class MLP(nn.Module):
-    """Linear layers with ReLUs between them, on the flattened input; no BatchNorm."""
+    """Linear layers with ReLUs between them, on the flattened input; no BatchNorm.
+
+    With a ``shortcut`` the head sees the input, too: what a linear function of it can tell need
+    not pass the hidden layers, which under noise must be held back by much weight decay.
+    """
 
     def __init__(
         self,
@@ -66,20 +71,25 @@ class MLP(nn.Module):
         num_classes: int,
         input_shape: Sequence[int],
         hidden: Sequence[int] = (256, 256),
+        shortcut: bool = False,
     ) -> None:
         super().__init__()
-        width = int(np.prod(input_shape))
+        if not isinstance(shortcut, bool):
+            raise ValueError(f"shortcut must be true or false, got {shortcut!r}")
+        self.shortcut = shortcut
+        inputs = width = int(np.prod(input_shape))
         layers: list[nn.Module] = []
         for hidden_width in check_sizes(hidden, name="hidden"):
             layers += [nn.Linear(width, hidden_width), nn.ReLU()]
             width = hidden_width
         self.layers = nn.Sequential(*layers)
-        self.fc = nn.Linear(width, num_classes)
+        self.fc = nn.Linear(width + inputs if shortcut else width, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the head sees, (B, last hidden width)."""
-        features: Tensor = self.layers(x.flatten(1))
-        return features
+        """What the head sees, (B, last hidden width), with a shortcut (B, that + D)."""
+        x = x.flatten(1)
+        features: Tensor = self.layers(x)
+        return torch.cat([features, x], dim=1) if self.shortcut else features
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (B, K)."""
