@@ -67,7 +67,7 @@ class Evidence:
             f"of the {self.surest:,} examples that the model is surest of, {self.contradicted:,} "
             f"({self.share:.1%}) have another label"
         )
-        against = f"(p = {self.p_value:.2g} if {self.tolerated:.0%} were errors of its own)"
+        against = f"(p = {self.p_value:.2g} if {100 * self.tolerated:.2g}% were errors of its own)"
         verdict = "wrong labels are there" if self.found else "no evidence of wrong labels"
         return f"{what}: {verdict} {against}"
 

@@ -118,6 +118,11 @@ def set_up(
             choice = replace(choice, method=presets.preset(preset, method, "small"))
     if net not in ("auto", choice.net):
         choice = replace(choice, net=net, net_options={})
+    if isinstance(choice.method, CrossFittedCAL) and any(
+        "weight_decay" in tree.get(name, {}) for name in ("plan", "sieve_plan")
+    ):
+        # What was asked for is not chosen.
+        choice = replace(choice, method=replace(choice.method, decays=()))
     own = set(getattr(choice.method, "__dataclass_fields__", ()))
     others = {
         name: group(tree, name) if name not in own else {}

@@ -9,10 +9,16 @@ import torch
 from covlearn.calibration import label_posterior, surest_transition
 from covlearn.config import plain, typed
 from covlearn.engine import Plan
+from covlearn.fitting import set_up
 from covlearn.methods import METHODS
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
-from covlearn.methods.crossfit import CrossFittedCAL, stratified_folds, sure_labels
+from covlearn.methods.crossfit import (
+    CrossFittedCAL,
+    predicts_more,
+    stratified_folds,
+    sure_labels,
+)
 from covlearn.methods.scaled import network, recommended, schedule
 from covlearn.noise import symmetric
 from covlearn.run import LocalRun
@@ -82,9 +88,9 @@ def test_the_weight_decay_is_the_one_whose_sieves_predict_most_labels(
         sieve_plan=replace(plan, weight_decay=chosen),
         plan=replace(plan, weight_decay=chosen),
     )
-    assert run.facts["weight_decay"] == chosen
+    assert run.facts["weight_decay_of_sieves"] == chosen
     own = [f"sieve-{number}" for number in range(3)]
-    others = [f"{name} with weight decay {decay:.2g}" for decay in decays for name in own]
+    others = [f"{name} with weight decay {decay:g}" for decay in decays for name in own]
     assert list(run.history) == [*own, *others]
     alone = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
     first = replace(method, decays=()).cross_fitted(alone)[1]
@@ -94,9 +100,9 @@ def test_the_weight_decay_is_the_one_whose_sieves_predict_most_labels(
 def test_of_many_examples_a_weight_decay_is_chosen_by_few_folds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("covlearn.methods.crossfit.ENOUGH", len(NOISY) // 3)
-    run = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
-    heavy = replace(PLAN, epochs=20, weight_decay=0.5)
+    monkeypatch.setattr("covlearn.methods.crossfit.ENOUGH", 100)
+    run = LocalRun(blobs(300, seed=0), net_options={"hidden": [8]}, seed=3)
+    heavy = replace(PLAN, weight_decay=5.0)  # nothing is learned
     method = replace(METHOD, sieve_plan=heavy, plan=heavy, decays=(0.0,))
     best, logits = method.cross_fitted(run)
     assert best.plan.weight_decay == 0.0
@@ -274,3 +280,40 @@ def test_images_are_neither_held_back_by_weight_decay_nor_judged_as_features() -
     assert images.decays == ()
     assert images.plan.weight_decay == images.sieve_plan.weight_decay == 5e-4
     assert (features.tolerated, images.tolerated) == (0.02, 0.05)  # they err where they are sure
+
+
+@pytest.mark.parametrize(("gained", "lost", "more"), [
+    (9, 4, True), (8, 5, False), (4, 9, False), (1, 0, False), (2, 0, True), (0, 0, False),
+])  # fmt: skip
+def test_few_labels_more_are_chance(gained: int, lost: int, more: bool) -> None:
+    given = torch.zeros(50).long()
+    right, wrong = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    ours, theirs = right.repeat(50, 1), right.repeat(50, 1)
+    theirs[:gained], ours[gained : gained + lost] = wrong, wrong
+    assert predicts_more(ours, theirs, given) is more
+
+
+@pytest.mark.parametrize("name", ["plan", "sieve_plan"])
+def test_a_weight_decay_that_is_asked_for_is_kept(name: str) -> None:
+    split = blobs(60, seed=0)
+    chosen = set_up("cal", split=split, device="cpu").choice.method
+    asked = set_up(
+        "cal", split=split, settings=[f"{name}.weight_decay=0.5"], device="cpu"
+    ).choice.method
+    assert isinstance(chosen, CrossFittedCAL)
+    assert isinstance(asked, CrossFittedCAL)
+    assert len(chosen.decays) == 2
+    assert asked.decays == ()
+    assert getattr(asked, name).weight_decay == 0.5
+
+
+@pytest.mark.parametrize("decays", [(0.1, 0.1), (0.1, -0.1), (float("inf"),)])
+def test_weight_decays_that_make_no_sense_are_refused(decays: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="decays must"):
+        CrossFittedCAL(decays=decays)
+
+
+def test_parts_are_made_of_what_a_relu_has_made() -> None:
+    options: Any = {"num_examples": 500, "num_classes": 3, "shape": (5,)}
+    assert recommended("ptd", **options).net_options["shortcut"] is False
+    assert recommended("ce", **options).net_options["shortcut"] is True

@@ -13,6 +13,7 @@ from covlearn.config import plain
 if TYPE_CHECKING:
     from covlearn.fitted import FitResult
     from covlearn.inputs import Examples
+    from covlearn.methods.crossfit import CrossFittedCAL
 
 CACHE = ".covlearn-cache"
 TRAINED = {
@@ -157,6 +158,7 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
     from covlearn.data.sources import still  # noqa: PLC0415
     from covlearn.engine import Plan  # noqa: PLC0415
     from covlearn.fitting import check_net, set_up  # noqa: PLC0415
+    from covlearn.methods.crossfit import CrossFittedCAL  # noqa: PLC0415
 
     assert examples.y is not None
     augmentation = still(examples.x[:1].numpy())
@@ -183,8 +185,8 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
         *(
             f"  {TRAINED.get(name, name)}: {plan.epochs} epochs in batches of {plan.batch_size}"
             + (
-                f", {method.folds} times"
-                if name == "sieve_plan" and hasattr(method, "folds")
+                f", {times(method, len(examples))} times"
+                if name == "sieve_plan" and isinstance(method, CrossFittedCAL)
                 else ""
             )
             for name, plan in plans.items()
@@ -194,6 +196,11 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
         f"nothing was trained or written; without --dry-run the run would be in {args.out}",
     ]
     return "\n".join(lines)
+
+
+def times(method: "CrossFittedCAL", num_examples: int) -> int:
+    """How many sieves are trained."""
+    return method.folds + len(method.decays) * method.folds_tried(num_examples)
 
 
 def trusted_lines(examples: "Examples", path: Path) -> list[str]:

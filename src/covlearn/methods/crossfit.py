@@ -8,7 +8,8 @@ example (:mod:`covlearn.calibration`), for the examples of which that is sure.
 
 How much weight decay holds a network back from wrong labels without keeping it from learning
 depends on the problem, and sieves can tell: given labels that they were not shown are predicted
-best by those that have learned most of what is right.
+best by those that have learned most of what is right. These labels so have a part in which sieves
+judge them, in favour of sieves that agree with them.
 """
 
 import math
@@ -49,8 +50,8 @@ class CrossFittedCAL(CAL):
     plain_plan: Plan | None = None
     """How cross-entropy is trained where no label looks wrong; None: as stage 2 is."""
     decays: tuple[float, ...] = ()
-    """Weight decays to try beside the plans' own; the one is taken that predicts most of the labels
-    of folds that it has not seen."""
+    """Weight decays to try after the plans' own; one is taken if it clearly predicts more labels of
+    folds that it has not seen than the best before it."""
     average_share: float = 0.0
     """The share of a stage's steps that an average of its weights spans, at the end; 0: none."""
 
@@ -62,6 +63,8 @@ class CrossFittedCAL(CAL):
             raise ValueError(f"folds must be at least 2, got {self.folds}")
         if not all(0 <= decay < math.inf for decay in self.decays):
             raise ValueError(f"decays must be finite and at least 0, got {self.decays}")
+        if len({f"{decay:g}" for decay in self.decays}) < len(self.decays):
+            raise ValueError(f"decays must differ from each other, got {self.decays}")
         if not 0 <= self.sure <= 1:
             raise ValueError(f"sure must lie in [0, 1], got {self.sure}; 70 % is written 0.7")
         given = self.labels is not None or self.probs is not None
@@ -141,21 +144,26 @@ class CrossFittedCAL(CAL):
             )
         fold = stratified_folds(noisy, self.folds, seed=run.seed)
         best, name = self.averaging(len(noisy)), ""
-        first = range(self.folds)
-        if self.decays:
-            first = range(min(self.folds, math.ceil(self.folds * ENOUGH / len(noisy))))
-        logits = best.fold_logits(run, fold, first, name)
-        seen = torch.isin(fold, torch.tensor(first)) & run.split.judged
+        tried = range(self.folds_tried(len(noisy)))
+        logits = best.fold_logits(run, fold, tried, name)
+        seen = torch.isin(fold, torch.tensor(tried)) & run.split.judged
         for decay in self.decays:
-            other, its_name = best.with_decay(decay), f" with weight decay {decay:.2g}"
-            heard = other.fold_logits(run, fold, first, its_name)
-            if agreement(heard[seen], noisy[seen]) > agreement(logits[seen], noisy[seen]):
+            other, its_name = best.with_decay(decay), f" with weight decay {decay:g}"
+            heard = other.fold_logits(run, fold, tried, its_name)
+            if predicts_more(heard[seen], logits[seen], noisy[seen]):
                 best, name, logits = other, its_name, heard
-        run.note(weight_decay=best.sieve_plan.weight_decay)
-        rest = range(len(first), self.folds)
-        later = torch.isin(fold, torch.tensor(rest))
-        logits[later] = best.fold_logits(run, fold, rest, name)[later]
+        if self.decays:
+            run.note(weight_decay_of_sieves=best.sieve_plan.weight_decay)
+        if rest := range(len(tried), self.folds):
+            later = torch.isin(fold, torch.tensor(rest))
+            logits[later] = best.fold_logits(run, fold, rest, name)[later]
         return best, logits
+
+    def folds_tried(self, num_examples: int) -> int:
+        """On how many folds each weight decay is tried, all if there is no choice."""
+        if not self.decays:
+            return self.folds
+        return min(self.folds, math.ceil(self.folds * ENOUGH / num_examples))
 
     def with_decay(self, decay: float) -> "CrossFittedCAL":
         """The same with another weight decay in both stages."""
@@ -173,10 +181,9 @@ class CrossFittedCAL(CAL):
             outside = fold == number
             if not bool(outside.any()):
                 continue
-            stage = f"sieve-{number}{name}"
-            sieve = run.net(stage)
+            sieve = run.net(f"sieve-{number}")  # alike, whatever its weight decay
             run.train(
-                stage,
+                f"sieve-{number}{name}",
                 sieve,
                 self.sieve_objective(run),
                 self.sieve_plan,
@@ -201,9 +208,15 @@ class CrossFittedCAL(CAL):
         )
 
 
-def agreement(logits: Tensor, given: Tensor) -> float:
-    """The share of the given labels that are predicted; of none, none."""
-    return int((logits.argmax(dim=1) == given).sum()) / max(len(given), 1)
+def predicts_more(logits: Tensor, others: Tensor, given: Tensor) -> bool:
+    """Whether more given labels are predicted, by more than chance would have it.
+
+    Of those that one of the two alone predicts, as many are either's by chance, give or take the
+    root of their number.
+    """
+    ours, theirs = logits.argmax(dim=1) == given, others.argmax(dim=1) == given
+    gained, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+    return gained - lost > math.sqrt(gained + lost)
 
 
 def sure_labels(posterior: Tensor, noisy: Tensor, score: Tensor, *, sure: float) -> Refined:

@@ -2,16 +2,17 @@
 
 A batch of about 1.8·√N, at least 600 steps (fewer below 1,200 rows of features) and 20 epochs, and
 all schedules as shares of the epochs. CAL differs from its preset for small data: the sieves are
-cross-fitted, plainly trained and held back by half the epochs, a weight decay of 1/√N (3 % at most,
-less above 100 classes, none of this for images) and an average of the weights, and the second stage
-is trained on D̂ in the same way, without the covariance and peer terms. D̂ holds the labels that are
+cross-fitted, plainly trained and held back by half the epochs, a weight decay of 3/√N (9 % at most,
+less above 100 classes, more above 128 features) or one of two smaller ones, whichever suits (not
+for images), and an average of the weights, and the second stage is trained on D̂ in the same way,
+without the covariance and peer terms. D̂ holds the labels that are
 sure, given the sieves and the labels that came (:mod:`covlearn.calibration`). Where no label looks
 wrong, cross-entropy is trained as its own preset says.
 
 All of this was chosen on scikit-learn's bundled data and 10,000 images of Fashion-MNIST, by clean
-labels and a handful of seeds, and ``benchmarks/peers.py`` measures it on the same data; what is for
-images on 2,000 of them and one seed (``benchmarks/pixels.py``). Nothing
-here looks at a label.
+labels and a handful of seeds, and ``benchmarks/peers.py`` measures it on the same data; network and
+weight decays on the tables of ``benchmarks/hard_tables.py``; what is for images on 2,000 of them
+and one seed (``benchmarks/pixels.py``). Nothing here looks at a label.
 """
 
 import math
@@ -58,10 +59,11 @@ def recommended(
     made = preset("recommended", method, "small")
     stretched = gentler(stretch(made, epochs / SHORT_EPOCHS, batch_size), shape)
     if isinstance(stretched, CAL):
-        stretched = cross_fitted(
-            stretched, num_examples, num_classes, epochs, images=len(shape) == 3
-        )
-    return Choice(stretched, *network(shape, num_classes, num_examples))
+        stretched = cross_fitted(stretched, num_examples, num_classes, epochs, shape)
+    net, options = network(shape, num_classes, num_examples)
+    if method == "ptd" and net == "mlp":
+        options["shortcut"] = False  # parts are made of features that a ReLU has made positive
+    return Choice(stretched, net, options)
 
 
 def gentler(method: Method, shape: tuple[int, ...]) -> Method:
@@ -116,7 +118,7 @@ def network(
 
 
 def cross_fitted(
-    method: CAL, num_examples: int, num_classes: int, epochs: int, *, images: bool
+    method: CAL, num_examples: int, num_classes: int, epochs: int, shape: tuple[int, ...]
 ) -> CrossFittedCAL:
     """CAL with cross-fitted sieves, and both stages held back from knowing labels by heart.
 
@@ -125,10 +127,13 @@ def cross_fitted(
     holds nothing back: it makes weights turn faster (``results/pixels_before.json``). So they have
     that of plain training.
     """
+    images = len(shape) == 3
     steps = math.ceil(num_examples / method.plan.batch_size)
     epochs = max(round(epochs / 2), math.ceil(4 * num_classes / steps))
     # Weights of hundreds of classes, each with few examples, would be decayed to nothing.
     decay = 3 * min(0.03, num_examples**-0.5) * min(1.0, 100 / num_classes)
+    # Smaller steps, of many features, would be held back less by the same decay.
+    decay *= max(1.0, math.prod(shape) / MOST_AT_FULL_STEP)
     plan = replace(
         method.plan,
         epochs=epochs,
