@@ -88,13 +88,12 @@ def cell(task: tuple[str, str, int]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     new = set_up("cal", split=split, device="cpu", settings=ANYTHING_IS_EVIDENCE)
     assert isinstance(new.choice.method, CrossFittedCAL)
-    largest = new.choice.method.plan.weight_decay
-    middle = min(0.03, len(split) ** -0.5)
+    middle, once_it_was = new.choice.method.plan.weight_decay, min(0.03, len(split) ** -0.5)
     once = [
         "decays=()",
         "net.shortcut=false",
-        f"plan.weight_decay={middle}",
-        f"sieve_plan.weight_decay={middle}",
+        f"plan.weight_decay={once_it_was}",
+        f"sieve_plan.weight_decay={once_it_was}",
     ]
     old = set_up("cal", split=split, device="cpu", settings=[*ANYTHING_IS_EVIDENCE, *once])
     for version, setup, net in (("once", old, ["net.shortcut=false"]), ("now", new, [])):
@@ -104,7 +103,7 @@ def cell(task: tuple[str, str, int]) -> dict[str, Any]:
             "ce": accuracy(cross_entropy(split, seed, net), *test),
             "accuracy": accuracy(fit.model.eval(), *test),
             "sieves_right": float((fit.crossed.argmax(dim=1) == clean.y).float().mean()),
-            "weight_decay": fit.facts.get("weight_decay_of_sieves", middle) / largest,
+            "weight_decay": fit.facts.get("weight_decay_of_sieves", once_it_was) / middle,
             "surest": fit.evidence.surest,
             "contradicted": fit.evidence.contradicted,
             "learned": fit.evidence.learned,

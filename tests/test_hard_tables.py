@@ -58,7 +58,7 @@ def test_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(out.read_text())
     assert list(record["cells"]) == ["iris/none/0", "iris/symmetric:0.4/0"]
     noisy = record["cells"]["iris/symmetric:0.4/0"]
-    assert noisy["once"]["weight_decay"] == pytest.approx(1 / 3)
+    assert noisy["once"]["weight_decay"] == pytest.approx(1)
     assert noisy["now"]["contradicted"] > 0
     assert noisy["now"]["ce"] != noisy["once"]["ce"]
     assert "now, 0.5% tolerated | none" in capsys.readouterr().out

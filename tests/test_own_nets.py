@@ -29,7 +29,11 @@ NO_FACTORY = ["a list"]
         ("mlp", {"seed": -1}, "seed must be"),
         ("mlp", {"seed": 2**32}, "seed must be"),
         ("mlp", {"seed": 0.5}, "seed must be"),
-        ("mlp", {"options": {"hiden": [3]}}, "net 'mlp' takes the options hidden: .*'hiden'"),
+        (
+            "mlp",
+            {"options": {"hiden": [3]}},
+            "net 'mlp' takes the options hidden, shortcut: .*'hiden'",
+        ),
         ("mlp", {"options": {"num_classes": 3}}, "multiple values.*num_classes"),
         ("mlp", {"options": {"hidden": 64}}, "hidden must be a sequence"),
         ("mlp", {"options": {"hidden": [64, 0]}}, "hidden must be"),

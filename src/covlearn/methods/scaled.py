@@ -2,11 +2,11 @@
 
 A batch of about 1.8·√N, at least 600 steps (fewer below 1,200 rows of features) and 20 epochs, and
 all schedules as shares of the epochs. CAL differs from its preset for small data: the sieves are
-cross-fitted, plainly trained and held back by half the epochs, a weight decay of 3/√N (9 % at most,
-less above 100 classes, more above 128 features) or one of two smaller ones, whichever suits (not
-for images), and an average of the weights, and the second stage is trained on D̂ in the same way,
-without the covariance and peer terms. D̂ holds the labels that are
-sure, given the sieves and the labels that came (:mod:`covlearn.calibration`). Where no label looks
+cross-fitted, plainly trained and held back by half the epochs, a weight decay of 1/√N (3 % at most,
+less above 100 classes, more above 128 features), or a larger or smaller one where that is clearly
+better (not for images), and an average of the weights, and the second stage is trained on D̂ in
+the same way, without the covariance and peer terms. D̂ holds the labels that are sure, given the
+sieves and the labels that came (:mod:`covlearn.calibration`). Where no label looks
 wrong, cross-entropy is trained as its own preset says.
 
 All of this was chosen on scikit-learn's bundled data and 10,000 images of Fashion-MNIST, by clean
@@ -131,7 +131,7 @@ def cross_fitted(
     steps = math.ceil(num_examples / method.plan.batch_size)
     epochs = max(round(epochs / 2), math.ceil(4 * num_classes / steps))
     # Weights of hundreds of classes, each with few examples, would be decayed to nothing.
-    decay = 3 * min(0.03, num_examples**-0.5) * min(1.0, 100 / num_classes)
+    decay = min(0.03, num_examples**-0.5) * min(1.0, 100 / num_classes)
     # Smaller steps, of many features, would be held back less by the same decay.
     decay *= max(1.0, math.prod(shape) / MOST_AT_FULL_STEP)
     plan = replace(
@@ -150,9 +150,9 @@ def cross_fitted(
         plain_plan=replace(method.plan, divide_lr=False),
         relabel=True,
         average_share=1 / 6,
-        # So much decay leaves little but a linear function, and of tables that are easy to learn
-        # from it is best; of others less is (benchmarks/hard_tables.py).
-        decays=() if images else (0.3 * decay, 0.1 * decay),
+        # More leaves little but a linear function, which some tables need no more than; less is
+        # for those that are hard to learn from (benchmarks/hard_tables.py).
+        decays=() if images else (3 * decay, 0.3 * decay),
         # Of clean images the surest predictions contradict one label in 25 (results/pixels.json).
         tolerated=0.05 if images else made.tolerated,
     )
