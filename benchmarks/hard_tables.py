@@ -1,7 +1,7 @@
 """`fit` on tables that are hard to learn from: what it gains with noise, and costs without.
 
-    python -m benchmarks.hard_tables --processes 2           # all cells; an hour
-    python -m benchmarks.hard_tables --data wine --seeds 1 --out wine.json
+    python -m benchmarks.hard_tables --processes 2      # all cells; ten minutes
+    python -m benchmarks.hard_tables --data wine --seeds 5 --out wine.json
 
 A network that can tell only three labels in four contradicts right ones, too, and one that is held
 back too much by weight decay tells fewer. Of each cell: `fit` as if evidence of wrong labels had
@@ -24,22 +24,19 @@ from typing import Any
 import numpy as np
 import torch
 from rich.progress import track
-from scipy.stats import binom
 from sklearn.datasets import load_iris, make_classification
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmarks import peers
 from benchmarks.detection import detection, noisy_labels, split_of
-from benchmarks.peers import accuracy
+from benchmarks.peers import accuracy, train_ce
 from benchmarks.sizes import clouds
 from covlearn.data import Split
 from covlearn.engine import Machine
 from covlearn.evaluation import environment
-from covlearn.evidence import FEWEST, MOST
-from covlearn.fitting import fit_split, set_up
-from covlearn.methods.base import view_of
+from covlearn.evidence import beyond_chance
+from covlearn.fitting import Setup, fit_split, set_up
 from covlearn.methods.crossfit import CrossFittedCAL
-from covlearn.run import LocalRun
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "hard_tables.json"
 EMBEDDED = {"embedded 1000 x 10": (1_000, 10), "embedded 5000 x 100": (5_000, 100)}
@@ -48,11 +45,9 @@ CLOUDS = {"500 x 2": (500, 2), "2000 x 20": (2_000, 20), "5000 x 10": (5_000, 10
           "5000 x 100": (5_000, 100)}  # fmt: skip
 DATA = ("iris", "wine", "breast_cancer", "digits", *CLASSIFICATION, *CLOUDS, *EMBEDDED)
 NOISES = (
-    "none", "symmetric:0.05", "symmetric:0.1", "symmetric:0.2", "symmetric:0.4",
-    "ptd:0.2", "ptd:0.4", "confused:0.1", "confused:0.2", "confused:0.4",
+    "none", "symmetric:0.2", "symmetric:0.4", "ptd:0.4", "confused:0.2", "confused:0.4",
 )  # fmt: skip
 TOLERANCES = (0.0, 0.005, 0.01, 0.02)
-SIGNIFICANCE = 0.01
 ANYTHING_IS_EVIDENCE = ["tolerated=0.000001", "significance=1.0"]
 
 
@@ -96,11 +91,15 @@ def cell(task: tuple[str, str, int]) -> dict[str, Any]:
         f"sieve_plan.weight_decay={once_it_was}",
     ]
     old = set_up("cal", split=split, device="cpu", settings=[*ANYTHING_IS_EVIDENCE, *once])
-    for version, setup, net in (("once", old, ["net.shortcut=false"]), ("now", new, [])):
+    versions: dict[str, tuple[Setup, dict[str, Any]]] = {
+        "once": (old, {"shortcut": False}),
+        "now": (new, {}),
+    }
+    for version, (setup, net) in versions.items():
         fit = fit_split(split, setup, seed=seed)
         said = fit.verdicts
         row[version] = {
-            "ce": accuracy(cross_entropy(split, seed, net), *test),
+            "ce": accuracy(train_ce(split, seed, **net), *test),
             "accuracy": accuracy(fit.model.eval(), *test),
             "sieves_right": float((fit.crossed.argmax(dim=1) == clean.y).float().mean()),
             "weight_decay": fit.facts.get("weight_decay_of_sieves", once_it_was) / middle,
@@ -117,20 +116,9 @@ def cell(task: tuple[str, str, int]) -> dict[str, Any]:
     return row
 
 
-def cross_entropy(split: Split, seed: int, settings: list[str]) -> nn.Module:
-    """The network that `fit` trains where there is no evidence."""
-    setup = set_up("ce", split=split, settings=settings, device="cpu")
-    run = LocalRun(
-        split, net_name=setup.choice.net, net_options=dict(setup.choice.net_options), seed=seed
-    )
-    return setup.choice.method.fit(view_of(run)).eval()
-
-
 def found(row: dict[str, Any], tolerated: float) -> bool:
     """Whether so many contradictions would be evidence."""
-    chance = binom.sf(row["contradicted"] - 1, row["surest"], tolerated) if tolerated else 0.0
-    believable = 0 < row["contradicted"] <= MOST * row["surest"]
-    return row["surest"] >= FEWEST and believable and chance < SIGNIFICANCE
+    return beyond_chance(row["contradicted"], row["surest"], tolerated)[1]
 
 
 def gains(cells: dict[str, Any], version: str, tolerated: float) -> dict[str, Any]:
@@ -171,7 +159,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", nargs="+", default=DATA, choices=DATA)
     parser.add_argument("--noise", nargs="+", default=NOISES)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)

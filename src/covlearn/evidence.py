@@ -103,17 +103,13 @@ def noise_evidence(
     given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")
     sure = surest_mask(logits, surest)
     count, wrong = int(sure.sum()), int((logits.argmax(dim=1) != given)[sure].sum())
-    p_value = float(binom.sf(wrong - 1, count, tolerated)) if count else 1.0
+    p_value, contradictory = beyond_chance(wrong, count, tolerated, significance)
     predicted, num_examples = logits.argmax(dim=1), len(given)
     same = int((predicted == given).sum())
     by_chance = float(
         (torch.bincount(given, minlength=logits.shape[1]) / num_examples)[predicted].mean()
     )
-    # A model that has fallen apart contradicts nearly all labels. Had they mostly been wrong, they
-    # could not have taught it what it is sure of.
-    believable = wrong <= MOST * count
-    learned = believable and fits_by_chance(logits, given) < LEARNED
-    contradictory = believable and count >= FEWEST and p_value < significance
+    learned = believable(wrong, count) and fits_by_chance(logits, given) < LEARNED
     return Evidence(
         surest=count,
         contradicted=wrong,
@@ -125,6 +121,23 @@ def noise_evidence(
         contradictory=contradictory,
         found=contradictory and learned,
     )
+
+
+def beyond_chance(
+    wrong: int, count: int, tolerated: float, significance: float = 0.01
+) -> tuple[float, bool]:
+    """The chance of so many contradictions among the surest, and whether they are evidence."""
+    p_value = float(binom.sf(wrong - 1, count, tolerated)) if count else 1.0
+    return p_value, believable(wrong, count) and count >= FEWEST and p_value < significance
+
+
+def believable(wrong: int, count: int) -> bool:
+    """Whether the labels can be at fault.
+
+    A model that has fallen apart contradicts nearly all labels. Had they mostly been wrong, they
+    could not have taught it what it is sure of.
+    """
+    return wrong <= MOST * count
 
 
 def fits_by_chance(logits: Tensor, given: Tensor) -> float:
