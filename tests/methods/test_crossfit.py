@@ -15,7 +15,6 @@ from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
 from covlearn.methods.crossfit import (
     CrossFittedCAL,
-    predicts_more,
     stratified_folds,
     sure_labels,
 )
@@ -142,7 +141,7 @@ def test_wrong_labels_are_refined() -> None:
     assert kept.float().mean() > 0.6
     assert (posterior.exp().max(dim=1).values[~kept] < 0.7).all()
     sieves = [f"sieve-{number}" for number in range(5)]
-    others = [f"{name} with weight decay {decay}" for decay in (0.09, 0.009) for name in sieves]
+    others = [f"{name} with weight decay {decay}" for decay in (0.3, 0.009) for name in sieves]
     assert set(run.history) == {*sieves, *others, "relabel"}
 
 
@@ -280,17 +279,6 @@ def test_images_are_neither_held_back_by_weight_decay_nor_judged_as_features() -
     assert images.decays == ()
     assert images.plan.weight_decay == images.sieve_plan.weight_decay == 5e-4
     assert (features.tolerated, images.tolerated) == (0.02, 0.05)  # they err where they are sure
-
-
-@pytest.mark.parametrize(("gained", "lost", "more"), [
-    (9, 4, True), (8, 5, False), (4, 9, False), (1, 0, False), (2, 0, True), (0, 0, False),
-])  # fmt: skip
-def test_few_labels_more_are_chance(gained: int, lost: int, more: bool) -> None:
-    given = torch.zeros(50).long()
-    right, wrong = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
-    ours, theirs = right.repeat(50, 1), right.repeat(50, 1)
-    theirs[:gained], ours[gained : gained + lost] = wrong, wrong
-    assert predicts_more(ours, theirs, given) is more
 
 
 @pytest.mark.parametrize("name", ["plan", "sieve_plan"])

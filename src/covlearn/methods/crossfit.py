@@ -50,8 +50,8 @@ class CrossFittedCAL(CAL):
     plain_plan: Plan | None = None
     """How cross-entropy is trained where no label looks wrong; None: as stage 2 is."""
     decays: tuple[float, ...] = ()
-    """Weight decays to try after the plans' own; one is taken if it clearly predicts more labels of
-    folds that it has not seen than the best before it."""
+    """Weight decays to try beside the plans' own; the one is taken whose sieves predict most labels
+    of folds that they have not seen."""
     average_share: float = 0.0
     """The share of a stage's steps that an average of its weights spans, at the end; 0: none."""
 
@@ -147,11 +147,12 @@ class CrossFittedCAL(CAL):
         tried = range(self.folds_tried(len(noisy)))
         logits = best.fold_logits(run, fold, tried, name)
         seen = torch.isin(fold, torch.tensor(tried)) & run.split.judged
+        predicted = labels_predicted(logits[seen], noisy[seen])
         for decay in self.decays:
             other, its_name = best.with_decay(decay), f" with weight decay {decay:g}"
             heard = other.fold_logits(run, fold, tried, its_name)
-            if predicts_more(heard[seen], logits[seen], noisy[seen]):
-                best, name, logits = other, its_name, heard
+            if (more := labels_predicted(heard[seen], noisy[seen])) > predicted:
+                best, name, logits, predicted = other, its_name, heard, more
         if self.decays:
             run.note(weight_decay_of_sieves=best.sieve_plan.weight_decay)
         if rest := range(len(tried), self.folds):
@@ -208,15 +209,9 @@ class CrossFittedCAL(CAL):
         )
 
 
-def predicts_more(logits: Tensor, others: Tensor, given: Tensor) -> bool:
-    """Whether more given labels are predicted, by more than chance would have it.
-
-    Of those that one of the two alone predicts, as many are either's by chance, give or take the
-    root of their number.
-    """
-    ours, theirs = logits.argmax(dim=1) == given, others.argmax(dim=1) == given
-    gained, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
-    return gained - lost > math.sqrt(gained + lost)
+def labels_predicted(logits: Tensor, given: Tensor) -> int:
+    """How many given labels are the most probable ones."""
+    return int((logits.argmax(dim=1) == given).sum())
 
 
 def sure_labels(posterior: Tensor, noisy: Tensor, score: Tensor, *, sure: float) -> Refined:

@@ -3,11 +3,11 @@
 A batch of about 1.8·√N, at least 600 steps (fewer below 1,200 rows of features) and 20 epochs, and
 all schedules as shares of the epochs. CAL differs from its preset for small data: the sieves are
 cross-fitted, plainly trained and held back by half the epochs, a weight decay of 1/√N (3 % at most,
-less above 100 classes, more above 128 features), or a larger or smaller one where that is clearly
-better (not for images), and an average of the weights, and the second stage is trained on D̂ in
-the same way, without the covariance and peer terms. D̂ holds the labels that are sure, given the
-sieves and the labels that came (:mod:`covlearn.calibration`). Where no label looks
-wrong, cross-entropy is trained as its own preset says.
+less above 100 classes, more above 128 features), or a larger or smaller one where that predicts
+more (not for images), and an average of the weights, and the second stage is trained on D̂ in the
+same way, without the covariance and peer terms. D̂ holds the labels that are sure, given the sieves
+and the labels that came (:mod:`covlearn.calibration`). Where no label looks wrong, cross-entropy is
+trained as its own preset says.
 
 All of this was chosen on scikit-learn's bundled data and 10,000 images of Fashion-MNIST, by clean
 labels and a handful of seeds, and ``benchmarks/peers.py`` measures it on the same data; network and
@@ -152,7 +152,7 @@ def cross_fitted(
         average_share=1 / 6,
         # More leaves little but a linear function, which some tables need no more than; less is
         # for those that are hard to learn from (benchmarks/hard_tables.py).
-        decays=() if images else (3 * decay, 0.3 * decay),
+        decays=() if images else (10 * decay, 0.3 * decay),
         # Of clean images the surest predictions contradict one label in 25 (results/pixels.json).
         tolerated=0.05 if images else made.tolerated,
     )
