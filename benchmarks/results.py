@@ -17,7 +17,10 @@ from covlearn.bench.table import read_table
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
 TABLES = (*sorted(HERE.glob("table*.toml")), HERE / "differences.toml")
-BEYOND = tuple(HERE / name for name in ("beyond.toml", "targets.toml", "reliability.toml"))
+BEYOND = tuple(
+    HERE / name
+    for name in ("beyond.toml", "targets.toml", "targets_cifar10.toml", "reliability.toml")
+)
 
 
 def page(tables: Sequence[Path], results: Path) -> str:
