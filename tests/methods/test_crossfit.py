@@ -11,7 +11,7 @@ from covlearn.config import plain, typed
 from covlearn.engine import Plan
 from covlearn.fitting import set_up
 from covlearn.methods import METHODS
-from covlearn.methods.ce import CrossEntropy
+from covlearn.methods.ce import CE, CrossEntropy
 from covlearn.methods.cores import Confident
 from covlearn.methods.crossfit import (
     CrossFittedCAL,
@@ -124,6 +124,28 @@ def test_clean_labels_are_left_as_they_are() -> None:
     assert set(run.history) == {"sieve-0", "sieve-1", "sieve-2", "ce"}
 
 
+@pytest.mark.parametrize(("plain_lr", "held_back"), [(1e-9, True), (0.05, False)])
+def test_labels_without_evidence_are_trained_on_in_the_way_that_predicts_more(
+    plain_lr: float, held_back: bool
+) -> None:
+    clean = blobs(300, seed=0)
+    plain = replace(PLAN, epochs=8, lr=plain_lr)
+    sieves = replace(PLAN, epochs=4) if held_back else replace(PLAN, epochs=1, lr=0.01)
+    method = replace(METHOD, sieve_plan=sieves, plan=PLAN, plain_plan=plain, decays=(0.0,))
+    run = LocalRun(replace(clean, x=clean.x * 2), net_options={"hidden": [8]}, seed=3)
+    model = method.fit(run)
+    assert not run.facts["evidence_found"]
+    assert run.facts["held_back"] is held_back
+    tried = [f"sieve-{number} trained plainly" for number in range(3)]
+    assert [stage for stage in run.history if "plainly" in stage] == tried
+    assert len(run.history["ce"]) == (PLAN if held_back else plain).epochs
+    if not held_back:
+        alone = LocalRun(run.split, net_options={"hidden": [8]}, seed=3)
+        ce = CE(plan=plain).fit(alone)
+        for ours, theirs in zip(model.parameters(), ce.parameters(), strict=True):
+            assert torch.equal(ours, theirs)
+
+
 def test_wrong_labels_are_refined() -> None:
     clean = blobs(300, seed=0)
     noisy = torch.from_numpy(symmetric(clean.y, rate=0.3, num_classes=3, seed=0).label)
@@ -143,17 +165,6 @@ def test_wrong_labels_are_refined() -> None:
     sieves = [f"sieve-{number}" for number in range(5)]
     others = [f"{name} with weight decay {decay}" for decay in (0.3, 0.009) for name in sieves]
     assert set(run.history) == {*sieves, *others, "relabel"}
-
-
-def test_where_no_label_looks_wrong_it_is_cross_entropy_to_the_bit() -> None:
-    clean = blobs(300, seed=0)
-    split = replace(clean, x=clean.x * 2)
-    choices = [
-        recommended(name, num_examples=300, num_classes=3, shape=(5,)) for name in ("cal", "ce")
-    ]
-    made = [choice.method.fit(LocalRun(split, net_options={"hidden": [8]})) for choice in choices]
-    for ours, theirs in zip(made[0].parameters(), made[1].parameters(), strict=True):
-        assert torch.equal(ours, theirs)
 
 
 def test_labels_that_nothing_can_be_learned_from_are_not_called_wrong() -> None:

@@ -184,11 +184,7 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
         f"{setup.machine.device}",
         *(
             f"  {TRAINED.get(name, name)}: {plan.epochs} epochs in batches of {plan.batch_size}"
-            + (
-                f", {times(method, len(examples))} times"
-                if name == "sieve_plan" and isinstance(method, CrossFittedCAL)
-                else ""
-            )
+            + (times(name, method, len(examples)) if isinstance(method, CrossFittedCAL) else "")
             for name, plan in plans.items()
         ),
         *(f"note: {note}" for note in examples.notes),
@@ -198,9 +194,12 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
-def times(method: "CrossFittedCAL", num_examples: int) -> int:
-    """How many sieves are trained."""
-    return method.folds + len(method.decays) * method.folds_tried(num_examples)
+def times(plan: str, method: "CrossFittedCAL", num_examples: int) -> str:
+    """How often a plan is gone through, if more than once."""
+    tried = method.folds_tried(num_examples)
+    if plan == "sieve_plan":
+        return f", {method.folds + len(method.decays) * tried} times"
+    return f", {tried + 1} times at most" if plan == "plain_plan" and method.decays else ""
 
 
 def trusted_lines(examples: "Examples", path: Path) -> list[str]:

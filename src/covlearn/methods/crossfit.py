@@ -9,7 +9,8 @@ example (:mod:`covlearn.calibration`), for the examples of which that is sure.
 How much weight decay holds a network back from wrong labels without keeping it from learning
 depends on the problem, and sieves can tell: given labels that they were not shown are predicted
 best by those that have learned most of what is right. These labels so have a part in which sieves
-judge them, in favour of sieves that agree with them.
+judge them, in favour of sieves that agree with them. In the same way it is found how to train where
+no label is changed.
 """
 
 import math
@@ -27,6 +28,7 @@ from covlearn.methods.cal import CAL
 from covlearn.methods.cal_sieve import refine
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
+from covlearn.schedules import Ramp
 from covlearn.sieve import Refined, adjusted_loss, hold_fixed
 
 __all__ = ["CrossFittedCAL"]
@@ -48,7 +50,8 @@ class CrossFittedCAL(CAL):
     """The probability that a label must have to be in D̂, for ``threshold="argmax"``; of each class
     the surer half is there in any case."""
     plain_plan: Plan | None = None
-    """How cross-entropy is trained where no label looks wrong; None: as stage 2 is."""
+    """How cross-entropy is trained where no label looks wrong, unless stage 2's plan would predict
+    more; None: as stage 2 is."""
     decays: tuple[float, ...] = ()
     """Weight decays to try beside the plans' own; the one is taken whose sieves predict most labels
     of folds that they have not seen."""
@@ -99,9 +102,8 @@ class CrossFittedCAL(CAL):
         )
         if not evidence.contradictory:
             run.keep_labels(noisy, score, reason="no evidence of wrong labels", logits=logits)
-            model = run.net("ce")  # the same network, bit for bit, as that of method ce
-            plain_plan = self.plain_plan or replace(self.plan, divide_lr=False)
-            run.train("ce", model, CrossEntropy(), plain_plan)
+            model = run.net("ce")  # plainly trained the same, bit for bit, as that of method ce
+            run.train("ce", model, CrossEntropy(), self.plan_of_all_labels(run, logits))
             return model
         if self.threshold == "argmax":
             transition = surest_transition(logits[judged], noisy[judged], surest=self.surest)
@@ -159,6 +161,31 @@ class CrossFittedCAL(CAL):
             later = torch.isin(fold, torch.tensor(rest))
             logits[later] = best.fold_logits(run, fold, rest, name)[later]
         return best, logits
+
+    def plan_of_all_labels(self, run: Run, logits: Tensor) -> Plan:
+        """How to train on the labels as they are: plainly, or held back as the sieves were.
+
+        Labels that are wrong where examples are hard leave no evidence, and are better not known by
+        heart all the same. Where weight decays were tried, so is this: in the same way.
+        """
+        held_back = replace(self.plan, divide_lr=False)
+        if self.plain_plan is None or not self.decays:
+            return self.plain_plan or held_back
+        noisy = run.split.y.cpu()
+        fold = stratified_folds(noisy, self.folds, seed=run.seed)
+        tried = range(self.folds_tried(len(noisy)))
+        plainly = replace(
+            self,
+            sieve_plan=self.plain_plan,
+            sieve_beta=Ramp(0.0),
+            sieve_mixup=False,
+            sieve_balanced_batches=None,
+        )
+        heard = plainly.fold_logits(run, fold, tried, " trained plainly")
+        seen = torch.isin(fold, torch.tensor(tried)) & run.split.judged
+        ours, theirs = (labels_predicted(each[seen], noisy[seen]) for each in (logits, heard))
+        run.note(held_back=ours > theirs)
+        return held_back if ours > theirs else self.plain_plan
 
     def folds_tried(self, num_examples: int) -> int:
         """On how many folds each weight decay is tried, all if there is no choice."""
