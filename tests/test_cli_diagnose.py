@@ -84,11 +84,19 @@ def test_the_next_command_fits_with_the_method_that_is_recommended(
         name: replace(
             found, methods=[replace(one, supported=one.method == name) for one in found.methods]
         )
-        for name in ("forward", "cal")
+        for name in ("forward", "cal", "ce")
     }
     own, *others = cli.diagnose.next_lines(advised["cal"], load(run))
     assert own == f"{run} was fitted with CAL: there is nothing to do."
     assert others == []
+    # Where there is no evidence of wrong labels, what was trained is cross-entropy.
+    fitted = load(run)
+    clean = replace(
+        fitted,
+        result=replace(fitted.result, evidence={**fitted.result.evidence, "found": False}),
+    )
+    (said,) = cli.diagnose.next_lines(advised["ce"], clean)
+    assert said == f"{run} was trained on all labels as they are: there is nothing to do."
     head, command, note = cli.diagnose.next_lines(advised["forward"], load(run))
     assert head == "Next:"
     words = shlex.split(command)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from covlearn.calibration import label_posterior, surest_transition
-from covlearn.config import nearest, override, parse_settings
+from covlearn.config import Tree, nearest, override, parse_settings
 from covlearn.covariance import SecondOrder, covariance_table
 from covlearn.data import Augmentation, Split
 from covlearn.engine import Machine, Plan, Record
@@ -118,11 +118,8 @@ def set_up(
             choice = replace(choice, method=presets.preset(preset, method, "small"))
     if net not in ("auto", choice.net):
         choice = replace(choice, net=net, net_options={})
-    if isinstance(choice.method, CrossFittedCAL) and any(
-        "weight_decay" in tree.get(name, {}) for name in ("plan", "sieve_plan")
-    ):
-        # What was asked for is not chosen.
-        choice = replace(choice, method=replace(choice.method, decays=()))
+    if isinstance(choice.method, CrossFittedCAL):
+        choice = replace(choice, method=left_to_choose(choice.method, tree))
     own = set(getattr(choice.method, "__dataclass_fields__", ()))
     others = {
         name: group(tree, name) if name not in own else {}
@@ -140,6 +137,16 @@ def set_up(
         ),
         make_machine(device, others["machine"]),
         augmented(split, moved, others["augmentation"]).augmentation,
+    )
+
+
+def left_to_choose(method: CrossFittedCAL, asked: Tree) -> CrossFittedCAL:
+    """The same without the choices that were made by who set something: it is kept."""
+    decays_set = any("weight_decay" in asked.get(name, {}) for name in ("plan", "sieve_plan"))
+    return replace(
+        method,
+        decays=() if decays_set else method.decays,
+        may_hold_back=method.may_hold_back and "plain_plan" not in asked,
     )
 
 

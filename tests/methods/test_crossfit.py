@@ -15,6 +15,7 @@ from covlearn.methods.ce import CE, CrossEntropy
 from covlearn.methods.cores import Confident
 from covlearn.methods.crossfit import (
     CrossFittedCAL,
+    share_predicted,
     stratified_folds,
     sure_labels,
 )
@@ -33,7 +34,12 @@ METHOD = CrossFittedCAL(
 
 @pytest.mark.parametrize(
     "method",
-    [METHOD, replace(METHOD, relabel=False, average_share=0.2), replace(METHOD, decays=(0.0,))],
+    [
+        METHOD,
+        replace(METHOD, relabel=False, average_share=0.2),
+        replace(METHOD, decays=(0.0,)),
+        replace(METHOD, plain_plan=PLAN, may_hold_back=True, tolerated=0.99),
+    ],
 )
 def test_it_passes_the_house_checks(method: CrossFittedCAL) -> None:
     check_method(method)
@@ -131,19 +137,59 @@ def test_labels_without_evidence_are_trained_on_in_the_way_that_predicts_more(
     clean = blobs(300, seed=0)
     plain = replace(PLAN, epochs=8, lr=plain_lr)
     sieves = replace(PLAN, epochs=4) if held_back else replace(PLAN, epochs=1, lr=0.01)
-    method = replace(METHOD, sieve_plan=sieves, plan=PLAN, plain_plan=plain, decays=(0.0,))
+    method = replace(METHOD, sieve_plan=sieves, plain_plan=plain, may_hold_back=True)
     run = LocalRun(replace(clean, x=clean.x * 2), net_options={"hidden": [8]}, seed=3)
     model = method.fit(run)
     assert not run.facts["evidence_found"]
     assert run.facts["held_back"] is held_back
-    tried = [f"sieve-{number} trained plainly" for number in range(3)]
-    assert [stage for stage in run.history if "plainly" in stage] == tried
-    assert len(run.history["ce"]) == (PLAN if held_back else plain).epochs
-    if not held_back:
-        alone = LocalRun(run.split, net_options={"hidden": [8]}, seed=3)
-        ce = CE(plan=plain).fit(alone)
-        for ours, theirs in zip(model.parameters(), ce.parameters(), strict=True):
-            assert torch.equal(ours, theirs)
+    stages = [f"{kind}-{number}" for kind in ("sieve", "plain") for number in range(3)]
+    assert list(run.history) == [*stages, "ce"]
+    alone = LocalRun(run.split, net_options={"hidden": [8]}, seed=3)
+    ce = CE(plan=sieves if held_back else plain).fit(alone)
+    for ours, theirs in zip(model.parameters(), ce.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_what_is_compared_is_cross_entropy() -> None:
+    clean = blobs(300, seed=0)
+    method = replace(METHOD, sieve_beta=Ramp(0.5), plain_plan=PLAN, may_hold_back=True)
+    run = LocalRun(replace(clean, x=clean.x * 2), net_options={"hidden": [8]}, seed=3)
+    method.fit(run)
+    assert "held_back" not in run.facts
+    assert list(run.history) == ["sieve-0", "sieve-1", "sieve-2", "ce"]
+
+
+def test_trained_plainly_it_is_the_cross_entropy_of_its_own_preset() -> None:
+    for shape in ((5,), (500,), (32, 32, 3)):
+        cal, ce = (
+            recommended(name, num_examples=300, num_classes=3, shape=shape).method
+            for name in ("cal", "ce")
+        )
+        assert isinstance(cal, CrossFittedCAL)
+        assert isinstance(ce, CE)
+        assert cal.plain_plan == ce.plan
+
+
+@pytest.mark.parametrize(("shares", "chosen"), [
+    ((0.5, 0.5, 0.5), 0.0), ((0.5, 0.51, 0.51), 0.1), ((0.5, 0.49, 0.51), 0.2),
+])  # fmt: skip
+def test_of_weight_decays_that_predict_as_much_the_first_is_taken(
+    shares: tuple[float, ...], chosen: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(shares)
+    monkeypatch.setattr("covlearn.methods.crossfit.share_predicted", lambda *_: next(left))
+    run = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
+    best, _ = replace(METHOD, decays=(0.1, 0.2)).cross_fitted(run)
+    assert best.plan.weight_decay == best.sieve_plan.weight_decay == chosen
+
+
+def test_every_class_counts_alike() -> None:
+    given = torch.tensor([0] * 9 + [1])
+    majority = torch.tensor([[1.0, 0.0]]).repeat(10, 1)
+    both = majority.clone()
+    both[8:] = torch.tensor([0.0, 1.0])
+    assert share_predicted(majority, given) == 0.5
+    assert share_predicted(both, given) == pytest.approx((8 / 9 + 1) / 2)
 
 
 def test_wrong_labels_are_refined() -> None:
@@ -302,8 +348,21 @@ def test_a_weight_decay_that_is_asked_for_is_kept(name: str) -> None:
     assert isinstance(chosen, CrossFittedCAL)
     assert isinstance(asked, CrossFittedCAL)
     assert len(chosen.decays) == 2
+    assert chosen.may_hold_back
     assert asked.decays == ()
+    assert asked.may_hold_back
     assert getattr(asked, name).weight_decay == 0.5
+
+
+def test_plain_training_that_is_asked_for_is_kept() -> None:
+    asked = set_up(
+        "cal", split=blobs(60, seed=0), settings=["plain_plan.lr=0.02"], device="cpu"
+    ).choice.method
+    assert isinstance(asked, CrossFittedCAL)
+    assert asked.plain_plan is not None
+    assert asked.plain_plan.lr == 0.02
+    assert not asked.may_hold_back
+    assert len(asked.decays) == 2
 
 
 @pytest.mark.parametrize("decays", [(0.1, 0.1), (0.1, -0.1), (float("inf"),)])

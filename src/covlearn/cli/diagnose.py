@@ -89,6 +89,8 @@ def next_lines(found: "Diagnosis", fitted: "Fitted") -> list[str]:
     fitted_by = fitted.config["method"]["name"]
     if method == ("cal" if fitted_by == CROSS_FITTED else fitted_by):
         return [f"{fitted.folder} was fitted with {NAMES[method]}: there is nothing to do."]
+    if method == "ce" and fitted_by == CROSS_FITTED and not fitted.result.evidence["found"]:
+        return [f"{fitted.folder} was trained on all labels as they are: there is nothing to do."]
     (words, note), folder = fit_with(fitted, method), fitted.folder
     if (folder / TRUSTED).exists():
         words += option("trusted", str(folder / TRUSTED))

@@ -199,7 +199,9 @@ def times(plan: str, method: "CrossFittedCAL", num_examples: int) -> str:
     tried = method.folds_tried(num_examples)
     if plan == "sieve_plan":
         return f", {method.folds + len(method.decays) * tried} times"
-    return f", {tried + 1} times at most" if plan == "plain_plan" and method.decays else ""
+    if plan == "plain_plan" and method.may_hold_back:
+        return f", after {tried} trials of that; or as the sieves, if these predict more"
+    return ""
 
 
 def trusted_lines(examples: "Examples", path: Path) -> list[str]:

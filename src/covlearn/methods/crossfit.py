@@ -28,7 +28,6 @@ from covlearn.methods.cal import CAL
 from covlearn.methods.cal_sieve import refine
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
-from covlearn.schedules import Ramp
 from covlearn.sieve import Refined, adjusted_loss, hold_fixed
 
 __all__ = ["CrossFittedCAL"]
@@ -38,7 +37,7 @@ ENOUGH = 1_000  # examples, about, of folds by which a weight decay is chosen
 
 @dataclass(frozen=True)
 class CrossFittedCAL(CAL):
-    """CAL whose D̂ comes from ``folds`` sieves; plain cross-entropy where no label looks wrong."""
+    """CAL whose D̂ comes from ``folds`` sieves; cross-entropy where no label looks wrong."""
 
     folds: int = 5
     surest: float = 0.25
@@ -50,11 +49,13 @@ class CrossFittedCAL(CAL):
     """The probability that a label must have to be in D̂, for ``threshold="argmax"``; of each class
     the surer half is there in any case."""
     plain_plan: Plan | None = None
-    """How cross-entropy is trained where no label looks wrong, unless stage 2's plan would predict
-    more; None: as stage 2 is."""
+    """How cross-entropy is trained where no label looks wrong; None: as stage 2 is."""
+    may_hold_back: bool = False
+    """Where no label looks wrong, train as sieves were if they predict more labels of folds that
+    they have not seen than networks do that are trained by ``plain_plan``."""
     decays: tuple[float, ...] = ()
     """Weight decays to try beside the plans' own; the one is taken whose sieves predict most labels
-    of folds that they have not seen."""
+    of folds that they have not seen, each class counting alike."""
     average_share: float = 0.0
     """The share of a stage's steps that an average of its weights spans, at the end; 0: none."""
 
@@ -138,22 +139,15 @@ class CrossFittedCAL(CAL):
 
         Of each example they are what the sieve says that was trained without its fold.
         """
-        noisy = run.split.y.cpu()
-        if self.folds > len(noisy):
-            raise ValueError(
-                f"folds must be at most the number of examples, {len(noisy)}, got {self.folds}; "
-                "5 folds suffice, set folds=5"
-            )
-        fold = stratified_folds(noisy, self.folds, seed=run.seed)
-        best, name = self.averaging(len(noisy)), ""
-        tried = range(self.folds_tried(len(noisy)))
+        best, name = self.averaging(len(run.split)), ""
+        fold, tried, seen = self.dealt(run)
+        given = run.split.y.cpu()[seen]
         logits = best.fold_logits(run, fold, tried, name)
-        seen = torch.isin(fold, torch.tensor(tried)) & run.split.judged
-        predicted = labels_predicted(logits[seen], noisy[seen])
+        predicted = share_predicted(logits[seen], given)
         for decay in self.decays:
             other, its_name = best.with_decay(decay), f" with weight decay {decay:g}"
             heard = other.fold_logits(run, fold, tried, its_name)
-            if (more := labels_predicted(heard[seen], noisy[seen])) > predicted:
+            if (more := share_predicted(heard[seen], given)) > predicted:
                 best, name, logits, predicted = other, its_name, heard, more
         if self.decays:
             run.note(weight_decay_of_sieves=best.sieve_plan.weight_decay)
@@ -166,30 +160,38 @@ class CrossFittedCAL(CAL):
         """How to train on the labels as they are: plainly, or held back as the sieves were.
 
         Labels that are wrong where examples are hard leave no evidence, and are better not known by
-        heart all the same. Where weight decays were tried, so is this: in the same way.
+        heart all the same.
         """
-        held_back = replace(self.plan, divide_lr=False)
-        if self.plain_plan is None or not self.decays:
-            return self.plain_plan or held_back
-        noisy = run.split.y.cpu()
-        fold = stratified_folds(noisy, self.folds, seed=run.seed)
-        tried = range(self.folds_tried(len(noisy)))
-        plainly = replace(
-            self,
-            sieve_plan=self.plain_plan,
-            sieve_beta=Ramp(0.0),
-            sieve_mixup=False,
-            sieve_balanced_batches=None,
-        )
-        heard = plainly.fold_logits(run, fold, tried, " trained plainly")
-        seen = torch.isin(fold, torch.tensor(tried)) & run.split.judged
-        ours, theirs = (labels_predicted(each[seen], noisy[seen]) for each in (logits, heard))
-        run.note(held_back=ours > theirs)
-        return held_back if ours > theirs else self.plain_plan
+        plain_plan = self.plain_plan or replace(self.plan, divide_lr=False)
+        otherwise = self.sieve_beta.value or self.sieve_mixup or self.sieve_balanced_batches
+        if not self.may_hold_back or otherwise:
+            return plain_plan
+        fold, tried, seen = self.dealt(run)
+        given = run.split.y.cpu()[seen]
+        plainly = replace(self, sieve_plan=plain_plan)
+        heard = plainly.fold_logits(run, fold, tried, "", kind="plain")
+        held_back = share_predicted(logits[seen], given) > share_predicted(heard[seen], given)
+        run.note(held_back=held_back)
+        return self.sieve_plan if held_back else plain_plan
+
+    def dealt(self, run: Run) -> tuple[Tensor, range, Tensor]:
+        """The fold of each example, the folds that choices are made by, and which examples count.
+
+        These are the ones of those folds whose labels may be wrong.
+        """
+        num_examples = len(run.split)
+        if self.folds > num_examples:
+            raise ValueError(
+                f"folds must be at most the number of examples, {num_examples}, got {self.folds}; "
+                "5 folds suffice, set folds=5"
+            )
+        fold = stratified_folds(run.split.y.cpu(), self.folds, seed=run.seed)
+        tried = range(self.folds_tried(num_examples))
+        return fold, tried, torch.isin(fold, torch.tensor(tried)) & run.split.judged
 
     def folds_tried(self, num_examples: int) -> int:
-        """On how many folds each weight decay is tried, all if there is no choice."""
-        if not self.decays:
+        """On how many folds ways to train are tried, all if there is no choice."""
+        if not (self.decays or self.may_hold_back):
             return self.folds
         return min(self.folds, math.ceil(self.folds * ENOUGH / num_examples))
 
@@ -201,7 +203,9 @@ class CrossFittedCAL(CAL):
             plan=replace(self.plan, weight_decay=decay),
         )
 
-    def fold_logits(self, run: Run, fold: Tensor, numbers: range, name: str) -> Tensor:
+    def fold_logits(
+        self, run: Run, fold: Tensor, numbers: range, name: str, *, kind: str = "sieve"
+    ) -> Tensor:
         """(N, K): of the examples of some folds what the sieve says that has not seen theirs."""
         noisy = run.split.y.cpu()
         logits = torch.zeros(len(noisy), run.split.num_classes)
@@ -211,7 +215,7 @@ class CrossFittedCAL(CAL):
                 continue
             sieve = run.net(f"sieve-{number}")  # alike, whatever its weight decay
             run.train(
-                f"sieve-{number}{name}",
+                f"{kind}-{number}{name}",
                 sieve,
                 self.sieve_objective(run),
                 self.sieve_plan,
@@ -236,9 +240,20 @@ class CrossFittedCAL(CAL):
         )
 
 
-def labels_predicted(logits: Tensor, given: Tensor) -> int:
-    """How many given labels are the most probable ones."""
-    return int((logits.argmax(dim=1) == given).sum())
+def share_predicted(logits: Tensor, given: Tensor) -> float:
+    """The share of a class's given labels that are the most probable ones, mean over the classes.
+
+    Of a rare class all may be missed with few labels lost.
+
+    >>> logits = torch.tensor([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [1.0, 2.0]])
+    >>> share_predicted(logits, torch.tensor([0, 0, 0, 0]))
+    0.75
+    >>> share_predicted(logits, torch.tensor([0, 1, 0, 1]))
+    0.75
+    """
+    size_K = torch.bincount(given, minlength=logits.shape[1])
+    hit_K = torch.bincount(given[logits.argmax(dim=1) == given], minlength=logits.shape[1])
+    return float((hit_K / size_K)[size_K > 0].mean())
 
 
 def sure_labels(posterior: Tensor, noisy: Tensor, score: Tensor, *, sure: float) -> Refined:

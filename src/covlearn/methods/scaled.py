@@ -153,6 +153,7 @@ def cross_fitted(
         # More leaves little but a linear function, which some tables need no more than; less is
         # for those that are hard to learn from (benchmarks/hard_tables.py).
         decays=() if images else (10 * decay, 0.3 * decay),
+        may_hold_back=not images,
         # Of clean images the surest predictions contradict one label in 25 (results/pixels.json).
         tolerated=0.05 if images else made.tolerated,
     )

@@ -19,7 +19,7 @@ STAGES = {
     "warm_up": "warm-up on the given labels",
 }
 """What stages are called where a reader sees them; others say what they are."""
-SIEVES = "sieves"
+SIEVES, PLAIN = "sieves", "plain training, tried"
 
 
 def curves(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -48,9 +48,13 @@ def stage_names(stage: str) -> dict[str, str]:
     ({'name': 'sieve 3', 'group': 'sieves'}, 'network on the refined labels, round 2')
     >>> stage_names("sieve-0 with weight decay 0.01")["name"]
     'sieve 0 with weight decay 0.01'
+    >>> stage_names("plain-2")
+    {'name': 'plain training without fold 2', 'group': 'plain training, tried'}
     """
     if fold := re.fullmatch(r"sieve-(\d+.*)", stage):
         return {"name": f"sieve {fold[1]}", "group": SIEVES}
+    if fold := re.fullmatch(r"plain-(\d+)", stage):
+        return {"name": f"plain training without fold {fold[1]}", "group": PLAIN}
     again = re.fullmatch(r"(.+) (\d+)", stage)
     name = STAGES.get(stage, stage)
     if again and again[1] in STAGES:
