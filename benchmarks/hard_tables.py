@@ -93,6 +93,7 @@ def cell(task: tuple[str, str, int]) -> dict[str, Any]:
             "weight_decay": fit.facts.get("weight_decay_of_sieves", decay),
             "held_back": fit.facts.get("held_back"),
             "evidence": fit.evidence.found,
+            "learned": fit.evidence.learned,
             "surest": fit.evidence.surest,
             "contradicted": fit.evidence.contradicted,
         } | detection(
@@ -106,20 +107,23 @@ def cell(task: tuple[str, str, int]) -> dict[str, Any]:
 
 
 def gains(cells: dict[str, Any], version: str) -> dict[str, Any]:
-    """Points of accuracy over cross-entropy, by what is wrong; F1 and flags."""
+    """Points of accuracy over cross-entropy, by what is wrong; F1 and share of what is flagged.
+
+    Where there is no evidence of wrong labels that is what is shown for review, 1 % at most.
+    """
     by_noise: dict[str, list[dict[str, Any]]] = {}
     for name, row in cells.items():
         by_noise.setdefault(name.split("/")[1].partition(":")[0], []).append(row[version])
     summary = {}
     for kind, rows in by_noise.items():
         points = [100 * (row["accuracy"] - row["ce"]) for row in rows]
+        found = [row["f1"] for row in rows if "f1" in row]  # there is none of clean labels
         summary[kind] = {
             "cells": len(rows),
             "gain": statistics.fmean(points),
             "worst": min(points),
             "with evidence": statistics.fmean(row["evidence"] for row in rows),
-            # No label is called wrong where there is no evidence.
-            "f1": None if kind == "none" else statistics.fmean(row["f1"] for row in rows),
+            "f1": statistics.fmean(found) if found else None,
             "flagged": statistics.fmean(row["flagged"] for row in rows),
         }
     return summary

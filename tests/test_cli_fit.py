@@ -304,6 +304,16 @@ def write(folder: Path, **columns: Any) -> Path:
     return path
 
 
+def test_a_dry_run_says_how_often_each_plan_is_gone_through(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plainly = ["fit", str(table), "--label", "kind", "--out", str(tmp_path / "out"), "--dry-run"]
+    assert cli.main(plainly) == 0
+    sieves, _, plain = re.findall(r"\n  (?:sieves|network|the same).*", capsys.readouterr().out)
+    assert sieves.endswith(", 15 times")
+    assert plain.endswith(", after 5 trials of that; or as the sieves, if these predict more")
+
+
 NUMBERS = {"a": np.sin(np.arange(40.0)).round(2)}
 
 

@@ -9,16 +9,15 @@ import pytest
 from benchmarks import hard_tables
 
 
-def row(accuracy: float, *, ce: float = 0.6, evidence: bool = True) -> dict[str, Any]:
-    f1, flagged = (0.5, 0.2) if evidence else (0.0, 0.0)
-    return {"ce": ce, "accuracy": accuracy, "evidence": evidence, "f1": f1, "flagged": flagged}
+def row(accuracy: float, flagged: float, *, ce: float = 0.6, **more: float) -> dict[str, Any]:
+    return {"ce": ce, "accuracy": accuracy, "evidence": flagged > 0.01, "flagged": flagged, **more}
 
 
 def test_gains_are_points_over_cross_entropy() -> None:
     cells = {
-        "a/none/0": {"now": row(0.8, ce=0.9, evidence=False)},
-        "a/symmetric:0.1/0": {"now": row(0.8)},
-        "a/symmetric:0.2/1": {"now": row(0.7, evidence=False)},
+        "a/none/0": {"now": row(0.8, 0.005, ce=0.9)},
+        "a/symmetric:0.1/0": {"now": row(0.8, 0.2, f1=0.5)},
+        "a/symmetric:0.2/1": {"now": row(0.7, 0.01, f1=0.1)},
     }
     found = hard_tables.gains(cells, "now")
     assert found["none"]["gain"] == pytest.approx(-10)
@@ -28,8 +27,8 @@ def test_gains_are_points_over_cross_entropy() -> None:
         "gain": pytest.approx(15),
         "worst": pytest.approx(10),
         "with evidence": 0.5,
-        "f1": pytest.approx(0.25),
-        "flagged": pytest.approx(0.1),
+        "f1": pytest.approx(0.3),
+        "flagged": pytest.approx(0.105),
     }
 
 
