@@ -4,10 +4,8 @@
     python -m benchmarks.hard_tables --data wine --seeds 5 --out wine.json
 
 A network that can tell only three labels in four contradicts right ones, too, and one that is held
-back too much by weight decay tells fewer. Of each cell: `fit` as it was once (an MLP with one
-weight decay, cross-entropy where no label looks wrong) and as it is (with a shortcut, the weight
-decay that it chooses, and the better way to train where no label looks wrong), each beside
-cross-entropy on the given labels with the same network.
+back too much by weight decay tells fewer. Of each cell: `fit`, beside cross-entropy on the given
+labels with the same network.
 """
 
 import argparse
@@ -74,46 +72,35 @@ def cell(task: tuple[str, str, int]) -> dict[str, Any]:
     name, noise, seed = task
     clean, *test = load(name, seed)
     split = replace(clean, y=noisy_labels(clean, noise, seed))
-    row: dict[str, Any] = {}
-    decay = min(0.03, len(split) ** -0.5)
-    once = [
-        "decays=()",
-        "net.shortcut=false",
-        f"plan.weight_decay={decay}",
-        f"sieve_plan.weight_decay={decay}",
-    ]
-    for version, settings in {"once": once, "now": []}.items():
-        setup = set_up("cal", split=split, device="cpu", settings=settings)
-        fit = fit_split(split, setup, seed=seed)
-        said = fit.verdicts
-        row[version] = {
-            "ce": accuracy(train_ce(split, seed, **setup.choice.net_options), *test),
-            "accuracy": accuracy(fit.model.eval(), *test),
-            "sieves_right": float((fit.crossed.argmax(dim=1) == clean.y).float().mean()),
-            "weight_decay": fit.facts.get("weight_decay_of_sieves", decay),
-            "held_back": fit.facts.get("held_back"),
-            "evidence": fit.evidence.found,
-            "learned": fit.evidence.learned,
-            "surest": fit.evidence.surest,
-            "contradicted": fit.evidence.contradicted,
-        } | detection(
-            split.y.numpy(),
-            clean.y.numpy(),
-            said.decision != "keep",
-            1 - said.quality,
-            said.refined,
-        )
-    return row
+    fit = fit_split(split, set_up("cal", split=split, device="cpu"), seed=seed)
+    said = fit.verdicts
+    return {
+        "ce": accuracy(train_ce(split, seed), *test),
+        "accuracy": accuracy(fit.model.eval(), *test),
+        "sieves_right": float((fit.crossed.argmax(dim=1) == clean.y).float().mean()),
+        "weight_decay": fit.facts["weight_decay_of_sieves"],
+        "held_back": fit.facts.get("held_back"),
+        "evidence": fit.evidence.found,
+        "learned": fit.evidence.learned,
+        "surest": fit.evidence.surest,
+        "contradicted": fit.evidence.contradicted,
+    } | detection(
+        split.y.numpy(),
+        clean.y.numpy(),
+        said.decision != "keep",
+        1 - said.quality,
+        said.refined,
+    )
 
 
-def gains(cells: dict[str, Any], version: str) -> dict[str, Any]:
+def gains(cells: dict[str, Any]) -> dict[str, Any]:
     """Points of accuracy over cross-entropy, by what is wrong; F1 and share of what is flagged.
 
     Where there is no evidence of wrong labels that is what is shown for review, 1 % at most.
     """
     by_noise: dict[str, list[dict[str, Any]]] = {}
     for name, row in cells.items():
-        by_noise.setdefault(name.split("/")[1].partition(":")[0], []).append(row[version])
+        by_noise.setdefault(name.split("/")[1].partition(":")[0], []).append(row)
     summary = {}
     for kind, rows in by_noise.items():
         points = [100 * (row["accuracy"] - row["ce"]) for row in rows]
@@ -141,11 +128,10 @@ def main(arguments: list[str] | None = None) -> None:
     with ProcessPoolExecutor(options.processes) as pool:
         rows = track(pool.map(cell, tasks), total=len(tasks), description="cells")
         cells = {"/".join(map(str, task)): row for task, row in zip(tasks, rows, strict=True)}
-    summary = {version: gains(cells, version) for version in ("once", "now")}
+    summary = gains(cells)
     record = {"environment": environment(Machine()), "summary": summary, "cells": cells}
     options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    for version, by_noise in summary.items():
-        print(version, *(f"{kind} {row['gain']:+.1f}" for kind, row in by_noise.items()), sep=" | ")
+    print(*(f"{kind} {row['gain']:+.1f}" for kind, row in summary.items()), sep=" | ")
 
 
 if __name__ == "__main__":

@@ -93,20 +93,15 @@ def load(name: str, seed: int, folder: Path = FASHION) -> tuple[Split, Tensor, T
 # ---- Methods ----------------------------------------------------------------------------------
 
 
-def train_ce(
-    split: Split, seed: int, *, average: bool = False, plan: Plan | None = None, **net: Any
-) -> Any:
-    """Cross-entropy with the network and plan that ``recommended`` has for so many examples.
-
-    ``net`` are options of the network that are to be others.
-    """
+def train_ce(split: Split, seed: int, *, average: bool = False, plan: Plan | None = None) -> Any:
+    """Cross-entropy with the network and plan that ``recommended`` has for so many examples."""
     choice = choice_for(split)
     assert isinstance(choice.method, CE)
     plan = plan or choice.method.plan
     if average:
         steps = plan.epochs * -(-len(split) // plan.batch_size)
         plan = replace(plan, average=1 - 1 / max(AVERAGE_SHARE * steps, 2.0))
-    run = LocalRun(split, net_name=choice.net, net_options=choice.net_options | net, seed=seed)
+    run = LocalRun(split, net_name=choice.net, net_options=choice.net_options, seed=seed)
     return replace(choice.method, plan=plan).fit(view_of(run)).eval()
 
 

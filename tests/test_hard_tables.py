@@ -15,11 +15,11 @@ def row(accuracy: float, flagged: float, *, ce: float = 0.6, **more: float) -> d
 
 def test_gains_are_points_over_cross_entropy() -> None:
     cells = {
-        "a/none/0": {"now": row(0.8, 0.005, ce=0.9)},
-        "a/symmetric:0.1/0": {"now": row(0.8, 0.2, f1=0.5)},
-        "a/symmetric:0.2/1": {"now": row(0.7, 0.01, f1=0.1)},
+        "a/none/0": row(0.8, 0.005, ce=0.9),
+        "a/symmetric:0.1/0": row(0.8, 0.2, f1=0.5),
+        "a/symmetric:0.2/1": row(0.7, 0.01, f1=0.1),
     }
-    found = hard_tables.gains(cells, "now")
+    found = hard_tables.gains(cells)
     assert found["none"]["gain"] == pytest.approx(-10)
     assert found["none"]["f1"] is None
     assert found["symmetric"] == {
@@ -39,10 +39,8 @@ def test_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     record = json.loads(out.read_text())
     assert list(record["cells"]) == ["iris/none/0", "iris/symmetric:0.4/0"]
-    noisy = record["cells"]["iris/symmetric:0.4/0"]
-    assert noisy["once"]["weight_decay"] == 0.03
-    assert noisy["once"]["held_back"] is None
-    assert noisy["now"]["contradicted"] > 0
-    assert noisy["now"]["ce"] != noisy["once"]["ce"]
-    assert record["cells"]["iris/none/0"]["now"]["held_back"] in (True, False)
-    assert "now | none" in capsys.readouterr().out
+    clean, noisy = record["cells"].values()
+    assert clean["held_back"] in (True, False)
+    assert noisy["contradicted"] > 0
+    assert 0.009 <= noisy["weight_decay"] <= 0.3
+    assert capsys.readouterr().out.splitlines()[-1].startswith("none ")

@@ -7,7 +7,7 @@ less above 100 classes, more above 128 features), or a larger or smaller one whe
 more (not for images), and an average of the weights, and the second stage is trained on D̂ in the
 same way, without the covariance and peer terms. D̂ holds the labels that are sure, given the sieves
 and the labels that came (:mod:`covlearn.calibration`). Where no label looks wrong, cross-entropy is
-trained as its own preset says, or with the plan of the second stage where that predicts more.
+trained as its own preset says, or with the plan of the sieves where that predicts more.
 
 All of this was chosen on scikit-learn's bundled data and 10,000 images of Fashion-MNIST, by clean
 labels and a handful of seeds, and ``benchmarks/peers.py`` measures it on the same data; network and
