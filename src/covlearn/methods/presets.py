@@ -24,7 +24,7 @@ new weights, at a learning rate that must then be set, too.
 """
 
 from dataclasses import dataclass, field, fields
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from covlearn.config import Tree, nearest, override
@@ -32,9 +32,12 @@ from covlearn.data.sources import is_folder
 from covlearn.engine import Plan
 from covlearn.kinds import checked
 from covlearn.methods import METHODS, Method
+from covlearn.nets.choice import many_small_images
+from covlearn.npz import read_arrays
 
 PRESETS = ("paper", "published", "recommended")
 DATA = ("cifar10", "cifar100", "clothing1m", "small")
+MANY_CLASSES = 50
 NET = {"cifar10": "resnet34", "cifar100": "resnet34", "clothing1m": "resnet50_imagenet"}
 MOVED: dict[str, Tree] = {
     "cifar10": {"crop": 4, "flip": True},
@@ -93,9 +96,10 @@ def protocol(name: str, data: str) -> Protocol:
 
 @checked
 def data_kind(name: str) -> str:
-    """The kind of data that a name or a file's name says: small, if it is none of the others.
+    """The kind of data that a name or a file's name says, or what is in an .npz file; else small.
 
-    A folder is Clothing1M, whatever its name, since no other data is read from one.
+    A folder is Clothing1M, whatever its name, since no other data is read from one. Many small
+    images in a file are of CIFAR's kind, that of ten or of a hundred classes.
 
     >>> [data_kind(name) for name in ("digits", "sets/cifar100-noisy.npz", "CIFAR10.npz")]
     ['small', 'cifar100', 'cifar10']
@@ -104,7 +108,25 @@ def data_kind(name: str) -> str:
         return "clothing1m"
     stem = PurePath(name).stem.lower()
     found = [kind for kind in DATA if kind != "small" and stem.startswith(kind)]
-    return max(found, key=len, default="small")
+    return max(found, key=len, default=_kind_inside(Path(name)))
+
+
+def _kind_inside(path: Path) -> str:
+    if path.suffix != ".npz":
+        return "small"
+    try:
+        arrays = read_arrays(path, look=True)
+        x, num_classes = arrays["x"], int(arrays["y"].max()) + 1
+    except (OSError, ValueError, KeyError, TypeError):
+        return "small"  # what is wrong with the file is said when it is read
+    images = x.dtype == "uint8" and x.ndim == 4 and many_small_images(len(x), x.shape[1:])
+    return kind_of_images(num_classes) if images else "small"
+
+
+@checked
+def kind_of_images(num_classes: int) -> str:
+    """Which of the two CIFARs' settings suit so many classes."""
+    return "cifar10" if num_classes < MANY_CLASSES else "cifar100"
 
 
 def _check(what: str, name: str, names: Any) -> None:
