@@ -79,6 +79,7 @@ def cell(task: tuple[str, str, int]) -> dict[str, Any]:
         "accuracy": accuracy(fit.model.eval(), *test),
         "sieves_right": float((fit.crossed.argmax(dim=1) == clean.y).float().mean()),
         "weight_decay": fit.facts["weight_decay_of_sieves"],
+        "weight_decay_of_network": fit.facts.get("weight_decay_of_network"),
         "held_back": fit.facts.get("held_back"),
         "evidence": fit.evidence.found,
         "learned": fit.evidence.learned,

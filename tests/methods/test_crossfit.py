@@ -23,6 +23,7 @@ from covlearn.methods.scaled import network, recommended, schedule
 from covlearn.noise import symmetric
 from covlearn.run import LocalRun
 from covlearn.schedules import Ramp
+from covlearn.sieve import Refined
 from covlearn.testing import check_method
 from tests.runs import NOISY, blobs
 
@@ -183,6 +184,76 @@ def test_of_weight_decays_that_predict_as_much_the_first_is_taken(
     assert best.plan.weight_decay == best.sieve_plan.weight_decay == chosen
 
 
+@pytest.mark.parametrize(("more", "chosen"), [(0, 0.3), (4, 0.3), (5, 0.1), (60, 0.1)], ids=str)
+def test_stage_2_is_held_back_less_where_that_clearly_predicts_more(
+    more: int, chosen: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def heard(self: CrossFittedCAL, run: Any, *_: Any, labels: Any, **__: Any) -> torch.Tensor:
+        asked.append((self.sieve_plan.weight_decay, labels))
+        right = torch.nn.functional.one_hot(run.split.y, 3).float()
+        count = more if self.sieve_plan.weight_decay < 0.3 else 0
+        return torch.cat([right[:count], right[count:].roll(1, dims=1)])
+
+    monkeypatch.setattr(CrossFittedCAL, "fold_logits", heard)
+    plan = replace(PLAN, weight_decay=0.3)
+    method = replace(METHOD, plan=plan, sieve_plan=plan)
+    label = torch.where(torch.arange(len(NOISY)) % 2 == 0, NOISY.y, -1)
+    refined = Refined(label, keep=label >= 0, score=torch.zeros(len(label)))
+    run = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
+    best = method.held_back_less(run, refined, (0.1, 3.0, 0.3))
+    assert best == replace(method, plan=replace(plan, weight_decay=chosen))
+    assert run.facts["weight_decay_of_network"] == chosen
+    assert [decay for decay, _ in asked] == [0.3, 0.1]
+    assert all(labels is label for _, labels in asked)
+
+
+@pytest.mark.parametrize(
+    ("changes", "decays"),
+    [
+        ({}, (0.3, 3.0)),
+        ({"relabel": False}, (0.1,)),
+        ({"sieve_beta": Ramp(1.0)}, (0.1,)),
+        ({"sieve_mixup": True}, (0.1,)),
+    ],
+    ids=str,
+)
+def test_stage_2_is_held_back_as_the_sieves_where_nothing_can_be_compared(
+    changes: dict[str, Any], decays: tuple[float, ...]
+) -> None:
+    method = replace(METHOD, plan=replace(PLAN, weight_decay=0.3), **changes)
+    refined = Refined(NOISY.y, keep=NOISY.y >= 0, score=torch.zeros(len(NOISY)))
+    run = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
+    assert method.held_back_less(run, refined, decays) is method
+    assert not run.history
+
+
+def test_networks_on_refined_labels_are_tried_without_their_fold() -> None:
+    seen: dict[str, torch.Tensor] = {}
+    plan = replace(PLAN, weight_decay=0.3)
+    run = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
+    train = run.train
+
+    def watched(stage: str, *arguments: Any, labels: Any = None, **options: Any) -> Any:
+        seen[stage] = labels
+        return train(stage, *arguments, labels=labels, **options)
+
+    run.train = watched  # type: ignore[method-assign]
+    label = NOISY.y.roll(1)
+    refined = Refined(label, keep=label >= 0, score=torch.zeros(len(label)))
+    replace(METHOD, plan=plan).held_back_less(run, refined, (0.0,))
+    fold = stratified_folds(NOISY.y, 3, seed=3)
+    assert list(seen) == [
+        f"refined-{number} with weight decay {decay}"
+        for decay in ("0.3", "0")
+        for number in range(3)
+    ]
+    for stage, labels in seen.items():
+        outside = fold == int(stage.split()[0][-1])
+        assert torch.equal(labels, torch.where(outside, -1, label))
+
+
 def test_every_class_counts_alike() -> None:
     given = torch.tensor([0] * 9 + [1])
     majority = torch.tensor([[1.0, 0.0]]).repeat(10, 1)
@@ -210,7 +281,9 @@ def test_wrong_labels_are_refined() -> None:
     assert (posterior.exp().max(dim=1).values[~kept] < 0.7).all()
     sieves = [f"sieve-{number}" for number in range(5)]
     others = [f"{name} with weight decay {decay}" for decay in (0.3, 0.009) for name in sieves]
-    assert set(run.history) == {*sieves, *others, "relabel"}
+    tried = {stage for stage in run.history if stage.startswith("refined-")}
+    assert set(run.history) == {*sieves, *others, *tried, "relabel"}
+    assert run.facts["weight_decay_of_network"] <= run.facts["weight_decay_of_sieves"]
 
 
 def test_labels_that_nothing_can_be_learned_from_are_not_called_wrong() -> None:

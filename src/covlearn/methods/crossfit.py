@@ -10,7 +10,7 @@ How much weight decay holds a network back from wrong labels without keeping it 
 depends on the problem, and sieves can tell: given labels that they were not shown are predicted
 best by those that have learned most of what is right. These labels so have a part in which sieves
 judge them, in favour of sieves that agree with them. In the same way it is found how to train where
-no label is changed.
+no label is changed, and whether the network that learns from D̂ is to be held back less.
 """
 
 import math
@@ -55,7 +55,8 @@ class CrossFittedCAL(CAL):
     they have not seen than networks do that are trained by ``plain_plan``."""
     decays: tuple[float, ...] = ()
     """Weight decays to try beside the plans' own; the one is taken whose sieves predict most labels
-    of folds that they have not seen, each class counting alike."""
+    of folds that they have not seen, each class counting alike. Stage 2 has it, too, or a smaller
+    one where that clearly predicts more."""
     average_share: float = 0.0
     """The share of a stage's steps that an average of its weights spans, at the end; 0: none."""
 
@@ -83,6 +84,7 @@ class CrossFittedCAL(CAL):
         """Train the sieves, look for evidence, refine, train with the covariance term."""
         self.check_bounds()
         noisy = run.split.y.cpu()
+        decays = (self.plan.weight_decay, *self.decays)
         self, logits = self.cross_fitted(run)  # noqa: PLW0642
         probs = logits.softmax(dim=1)
         score = adjusted_loss(probs, noisy)
@@ -116,7 +118,7 @@ class CrossFittedCAL(CAL):
         if bool(refined.dropped.all()):
             raise ValueError("D̂ must keep some example, got none; move lower and upper together")
         run.keep_labels(refined.label, score, reason="score of a cross-fitted sieve", logits=logits)
-        return self.second_stage(run, refined, None)
+        return self.held_back_less(run, refined, decays).second_stage(run, refined, None)
 
     def averaging(self, num_examples: int) -> "CrossFittedCAL":
         """The same with plans that average over ``average_share`` of their steps."""
@@ -163,8 +165,7 @@ class CrossFittedCAL(CAL):
         heart all the same.
         """
         plain_plan = self.plain_plan or replace(self.plan, divide_lr=False)
-        otherwise = self.sieve_beta.value or self.sieve_mixup or self.sieve_balanced_batches
-        if not self.may_hold_back or otherwise:
+        if not (self.may_hold_back and self.plainly_sieved):
             return plain_plan
         fold, tried, seen = self.dealt(run)
         given = run.split.y.cpu()[seen]
@@ -173,6 +174,44 @@ class CrossFittedCAL(CAL):
         held_back = share_predicted(logits[seen], given) > share_predicted(heard[seen], given)
         run.note(held_back=held_back)
         return self.sieve_plan if held_back else plain_plan
+
+    def held_back_less(
+        self, run: Run, refined: Refined, decays: tuple[float, ...]
+    ) -> "CrossFittedCAL":
+        """The same with the weight decay in stage 2 that fits D̂, its own or a smaller one.
+
+        D̂ has fewer wrong labels than the sieves had. Given labels are what counts here, too, for D̂
+        is what the sieves say; beyond two standard errors, for of labels that are wrong on hard
+        examples a network that is held back less predicts some more.
+        """
+        smaller = sorted((one for one in decays if one < self.plan.weight_decay), reverse=True)
+        if not (smaller and self.relabel and self.plainly_sieved):
+            return self
+        fold, tried, seen = self.dealt(run)
+        given = run.split.y.cpu()[seen]
+
+        def hits(decay: float) -> Tensor:
+            trained = replace(self, sieve_plan=replace(self.plan, weight_decay=decay))
+            name = f" with weight decay {decay:g}"
+            logits = trained.fold_logits(
+                run, fold, tried, name, kind="refined", labels=refined.label
+            )
+            return logits[seen].argmax(dim=1) == given
+
+        best = self.plan.weight_decay
+        hit = hits(best)
+        for decay in smaller:
+            other = hits(decay)
+            gained, lost = int((other & ~hit).sum()), int((hit & ~other).sum())
+            if gained - lost > 2 * math.sqrt(gained + lost):
+                best, hit = decay, other
+        run.note(weight_decay_of_network=best)
+        return replace(self, plan=replace(self.plan, weight_decay=best))
+
+    @property
+    def plainly_sieved(self) -> bool:
+        """Whether sieves are trained as other networks are, so that both can be compared."""
+        return not (self.sieve_beta.value or self.sieve_mixup or self.sieve_balanced_batches)
 
     def dealt(self, run: Run) -> tuple[Tensor, range, Tensor]:
         """The fold of each example, the folds that choices are made by, and which examples count.
@@ -204,11 +243,21 @@ class CrossFittedCAL(CAL):
         )
 
     def fold_logits(
-        self, run: Run, fold: Tensor, numbers: range, name: str, *, kind: str = "sieve"
+        self,
+        run: Run,
+        fold: Tensor,
+        numbers: range,
+        name: str,
+        *,
+        kind: str = "sieve",
+        labels: Tensor | None = None,
     ) -> Tensor:
-        """(N, K): of the examples of some folds what the sieve says that has not seen theirs."""
-        noisy = run.split.y.cpu()
-        logits = torch.zeros(len(noisy), run.split.num_classes)
+        """(N, K): of the examples of some folds what the sieve says that has not seen theirs.
+
+        It learns from ``labels``, or the given ones.
+        """
+        learned = run.split.y.cpu() if labels is None else labels
+        logits = torch.zeros(len(learned), run.split.num_classes)
         for number in numbers:
             outside = fold == number
             if not bool(outside.any()):
@@ -220,7 +269,7 @@ class CrossFittedCAL(CAL):
                 self.sieve_objective(run),
                 self.sieve_plan,
                 # Labels of people are judged by no sieve, so that all of them may learn from these.
-                labels=torch.where(outside & run.split.judged, -1, noisy).to(run.split.y.device),
+                labels=torch.where(outside & run.split.judged, -1, learned).to(run.split.y.device),
                 mixup=self.sieve_mixup,
                 balanced_batches=self.sieve_balanced_batches,
             )

@@ -10,12 +10,13 @@ TITLES = (
     ("holdout_accuracy", "Accuracy on held-out noisy labels", "share"),
     ("memorisation", "Wrong labels learned by heart", "share"),
 )
+REFINED = "network on the refined labels"
 STAGES = {
     "cal": "second stage of CAL",
     "ce": "network on the given labels",
     "estimation": "network that estimates T",
     "rate": "network that estimates the noise rate",
-    "relabel": "network on the refined labels",
+    "relabel": REFINED,
     "warm_up": "warm-up on the given labels",
 }
 """What stages are called where a reader sees them; others say what they are."""
@@ -50,11 +51,15 @@ def stage_names(stage: str) -> dict[str, str]:
     'sieve 0 with weight decay 0.01'
     >>> stage_names("plain-2")
     {'name': 'plain training without fold 2', 'group': 'plain training, tried'}
+    >>> stage_names("refined-1 with weight decay 0.3")["name"]
+    'network on the refined labels without fold 1 with weight decay 0.3'
     """
     if fold := re.fullmatch(r"sieve-(\d+.*)", stage):
         return {"name": f"sieve {fold[1]}", "group": SIEVES}
     if fold := re.fullmatch(r"plain-(\d+)", stage):
         return {"name": f"plain training without fold {fold[1]}", "group": PLAIN}
+    if fold := re.fullmatch(r"refined-(\d+.*)", stage):
+        return {"name": f"{REFINED} without fold {fold[1]}", "group": f"{REFINED}, tried"}
     again = re.fullmatch(r"(.+) (\d+)", stage)
     name = STAGES.get(stage, stage)
     if again and again[1] in STAGES:
