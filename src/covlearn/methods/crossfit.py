@@ -55,8 +55,8 @@ class CrossFittedCAL(CAL):
     they have not seen than networks do that are trained by ``plain_plan``."""
     decays: tuple[float, ...] = ()
     """Weight decays to try beside the plans' own; the one is taken whose sieves predict most labels
-    of folds that they have not seen, each class counting alike. Stage 2 has it, too, or a smaller
-    one where that clearly predicts more."""
+    of folds that they have not seen, each class counting alike. Stage 2 has it, too, unless it is more
+    than the plan's own and a smaller one clearly predicts more."""
     average_share: float = 0.0
     """The share of a stage's steps that an average of its weights spans, at the end; 0: none."""
 
@@ -178,15 +178,17 @@ class CrossFittedCAL(CAL):
     def held_back_less(
         self, run: Run, refined: Refined, decays: tuple[float, ...]
     ) -> "CrossFittedCAL":
-        """The same with the weight decay in stage 2 that fits D̂, its own or a smaller one.
+        """The same with the weight decay in stage 2 that fits D̂, if that of the sieves is large.
 
-        D̂ has fewer wrong labels than the sieves had. Given labels are what counts here, too, for D̂
-        is what the sieves say; beyond two standard errors, for of labels that are wrong on hard
-        examples a network that is held back less predicts some more.
+        D̂ has fewer wrong labels than the sieves had, so that more than the first of the decays may
+        be too much. Given labels are what counts here, too, for D̂ is what the sieves say; beyond
+        two standard errors, for of labels that are wrong on hard examples a network that is held
+        back less predicts some more.
         """
-        smaller = sorted((one for one in decays if one < self.plan.weight_decay), reverse=True)
-        if not (smaller and self.relabel and self.plainly_sieved):
+        large = self.plan.weight_decay > decays[0]
+        if not (large and self.relabel and self.plainly_sieved):
             return self
+        smaller = sorted((one for one in decays if one < self.plan.weight_decay), reverse=True)
         fold, tried, seen = self.dealt(run)
         given = run.split.y.cpu()[seen]
 
