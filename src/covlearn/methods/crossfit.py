@@ -55,8 +55,8 @@ class CrossFittedCAL(CAL):
     they have not seen than networks do that are trained by ``plain_plan``."""
     decays: tuple[float, ...] = ()
     """Weight decays to try beside the plans' own; the one is taken whose sieves predict most labels
-    of folds that they have not seen, each class counting alike. Stage 2 has it, too, unless it is more
-    than the plan's own and a smaller one clearly predicts more."""
+    of folds that they have not seen, each class counting alike. Stage 2 has it, too, unless it is
+    more than the plan's own and a smaller one clearly predicts more."""
     average_share: float = 0.0
     """The share of a stage's steps that an average of its weights spans, at the end; 0: none."""
 
