@@ -41,7 +41,6 @@ def cases(folder: Path) -> list[Case]:
         "cal, averages": (averaged, points),
         "cal, recommended for images": (recommended, images),
         "cal, rounds": (rounds, points),
-        "cal, consistency": (CAL(consistency=1.0), images),
         "cal, image files": (CAL(threshold="argmax"), clothes),
     }
     found += [train_case(name, method, data) for name, (method, data) in variants.items()]

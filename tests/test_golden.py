@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from covlearn.methods import CAL, Method
-from covlearn.testing import shortened, toy_for
+from covlearn.testing import make_toy, shortened
 from covlearn.testing.toy import toy_run
 from tests.test_house_checks import ALL
 
@@ -25,7 +25,7 @@ VARIANTS: dict[str, Method] = {
 
 def trajectory(method: Method) -> dict[str, list[float]]:
     """The losses of each stage by epoch, and the sum of all weights at the end."""
-    run = toy_run(toy_for(method).split)
+    run = toy_run(make_toy().split)
     model = method.fit(run)
     stages = {stage: [line["loss"] for line in lines] for stage, lines in run.history.items()}
     total = sum(float(parameter.detach().double().abs().sum()) for parameter in model.parameters())

@@ -23,7 +23,7 @@ from covlearn.methods.cores import Confident
 from covlearn.nets import build_net
 from covlearn.run import LocalRun
 from covlearn.schedules import Ramp
-from covlearn.testing import shortened, toy_for
+from covlearn.testing import make_toy, shortened
 from tests.test_data import Images
 
 pytestmark = [
@@ -41,16 +41,6 @@ VARIANTS: dict[str, Method] = {
     "cal, mixup": CAL(sieve_mixup=True, sieve_balanced_batches=5),
     "cal, training scores": CAL(scores="training"),
     "cal, averaged scores": CAL(scores="averaged", threshold="argmax"),
-    **{
-        f"cal, consistency, {labelled}": CAL(
-            scores="averaged",
-            threshold="argmax",
-            consistency=1.0,
-            consistency_threshold=0.6,
-            consistency_labelled=labelled,
-        )
-        for labelled in ("agreed", "all")
-    },
     "cal, rounds": CAL(scores="averaged", threshold="argmax", rounds=2),
     **{f"cal on {base}": CAL(base=base) for base in ("gce", "forward", "reweight")},
 }
@@ -72,7 +62,7 @@ def each_plan(method: Any, **changes: Any) -> Any:
 def fit(method: Method, machine: Machine, **options: Any) -> dict[str, Any]:
     """All that must be the same of two runs."""
     run = LocalRun(
-        toy_for(method).split, net_options={"hidden": [32]}, machine=machine, seed=7,
+        make_toy().split, net_options={"hidden": [32]}, machine=machine, seed=7,
         checkpoint_seconds=0.0, **options,
     )  # fmt: skip
     model = shortened(method, epochs=4).fit(run)
@@ -142,27 +132,19 @@ def trained(machine: Machine, net: str, **options: Any) -> tuple[bytes, list[flo
     return model_bytes(model), [line["loss"] for line in history]
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"mixup": True}, {"strong": True}, {"balanced_batches": 6}]
-)
+@pytest.mark.parametrize("options", [{}, {"mixup": True}, {"balanced_batches": 6}])
 @pytest.mark.parametrize("net", ["cnn", "resnet18"])
 def test_images_are_augmented_alike_when_captured(net: str, options: dict[str, Any]) -> None:
     assert trained(CAPTURED, net, **options) == trained(EAGER, net, **options)
 
 
 def test_batches_are_those_of_the_cpu() -> None:
-    here, there = (
-        Resident(images(), batch_size=64, seed=3, strong=True, device=d) for d in ("cpu", "cuda")
-    )
+    here, there = (Resident(images(), batch_size=64, seed=3, device=d) for d in ("cpu", "cuda"))
     for ours, theirs in zip(here.epoch(2), there.epoch(2), strict=True):
         assert torch.equal(ours.idx, theirs.idx.cpu())
-        assert ours.strong is not None
-        assert theirs.strong is not None
-        # The angle's sine may differ in the last bit, and with it a pixel on a border. The mean of
-        # an image, too, and with it which pixels of a strong view are solarised.
-        for a, b in ((ours.x, theirs.x), (ours.strong, theirs.strong)):
-            same = (a - b.cpu()).abs().amax(dim=1) < 1e-4
-            assert float(same.float().mean()) > 0.999
+        # The angle's sine may differ in the last bit, and with it a pixel on a border.
+        same = (ours.x - theirs.x.cpu()).abs().amax(dim=1) < 1e-4
+        assert float(same.float().mean()) > 0.999
 
 
 def test_loaded_batches_are_those_of_the_cpu() -> None:

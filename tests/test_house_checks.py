@@ -20,13 +20,11 @@ from examples.own_method import SymmetricCE
 from tests.bad_methods import BAD, ChangesInputs, Factor, Schedules, SeedsTorch
 
 ROOT = Path(__file__).resolve().parents[1]
-CONSISTENT = CAL(scores="averaged", threshold="argmax", consistency=1.0, consistency_threshold=0.6)
 ALL: dict[str, Method] = {
     **{name: kind() for name, kind in METHODS.items()},
     # What the defaults leave out.
     "cal that drops": CAL(lower=-1.0, upper=0.0, scores="training"),
     "cal over forward": CAL(threshold="quantile", base="forward"),
-    "cal with consistency": CONSISTENT,
     "cal in rounds": CAL(scores="averaged", threshold="argmax", rounds=2, rounds_from="last"),
     "cal of two judges": CAL(scores="averaged", threshold="argmax", judges="both"),
     "gce that prunes": GCE(truncate=True),

@@ -75,6 +75,21 @@ def test_a_field_that_is_gone_counts_where_it_was_in_use() -> None:
     assert other_than(older, asked()) == ["method.plan.gone is true there, null here"]
 
 
+@pytest.mark.parametrize(("threshold", "labelled"), [(0.95, "agreed"), (0.6, "all")])
+def test_a_run_from_when_there_was_consistency_is_the_same_job_without_it(
+    threshold: float, labelled: str
+) -> None:
+    older = recorded()
+    older["method"] |= {
+        "consistency": 0.0,
+        "consistency_threshold": threshold,
+        "consistency_labelled": labelled,
+    }
+    assert other_than(older, asked()) == []
+    older["method"]["consistency"] = 1.0
+    assert other_than(older, asked()) == ["method.consistency is 1.0 there, null here"]
+
+
 def test_a_preset_that_has_changed_since_is_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
     before = recorded()
     changed = {**presets.CIFAR10, "cal": {"plan": {**presets.COMMON, "epochs": 50}}}

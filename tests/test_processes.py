@@ -51,9 +51,6 @@ CASES: dict[str, Method] = {
     "cal with a quantile": CAL(threshold="quantile"),
     "cal that drops": CAL(lower=-1.0, upper=0.0),
     "cal of averages": CAL(scores="averaged", threshold="argmax"),
-    "cal with consistency": CAL(
-        scores="averaged", threshold="argmax", consistency=1.0, consistency_threshold=0.6
-    ),
     "cal in rounds": CAL(threshold="argmax", rounds=2),
     "cal of two judges": CAL(threshold="argmax", judges="both"),
     "cal over gce": CAL(base="gce", weighting="sample"),

@@ -71,11 +71,6 @@ def train(
     of the record is highest.
     """
     ledger = make_ledger(data, plan) if ledger is None else ledger
-    if objective.needs_averaged and ledger.memory is None:
-        raise ValueError(
-            f"{type(objective).__name__} looks at the average of each example's predictions, and "
-            "the plan keeps none; set average_predictions, as average_predictions=0.9"
-        )
     model.to(data.device)
     objective.to(data.device)
     parameters: list[Tensor] = [*model.parameters(), *objective.parameters()]
@@ -107,7 +102,6 @@ def train(
             shown = _shown(model, average, some, machine)
             loss = mean_loss(losses, epoch)
             record = {"epoch": epoch, "lr": lr, "beta": beta, "loss": loss}
-            record |= objective.end_epoch(ledger)
             if after_epoch is not None:
                 record |= after_epoch(epoch, shown, ledger)
             if best is not None:
@@ -155,7 +149,7 @@ def _some_inputs(data: Batches, epoch: int, *, last: bool) -> Inputs:
         # What the device is sent it is sent now, so that gathering waits for nothing.
         order, key = data.order(epoch)[:count], data.key(epoch)
         chunks = [idx for idx in order.split(CHUNK) if len(idx) in (CHUNK, count)]
-        return lambda: (data.gather(idx, key, strong=False).x for idx in chunks)
+        return lambda: (data.gather(idx, key).x for idx in chunks)
     return lambda: (b.x for b in islice(data.epoch(epoch), max(1, count // data.batch_size)))
 
 
@@ -195,15 +189,6 @@ def predict(
     return whole, torch.cat(hidden) if hidden else None
 
 
-def _both(model: nn.Module, batch: Batch, *, features: bool) -> Outputs:
-    """The same of the inputs and their strong views, which go through the network together."""
-    assert batch.strong is not None
-    both = forward(model, torch.cat([batch.x, batch.strong]), features=features)
-    logits, strong = both.logits.chunk(2, dim=-2)
-    hidden = None if both.features is None else both.features[: len(batch.x)]
-    return Outputs(logits, hidden, strong=strong)
-
-
 def make_optimizer(
     parameters: list[Tensor], plan: Plan, device: torch.device
 ) -> torch.optim.Optimizer:
@@ -237,15 +222,10 @@ class _Step:
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss, and the logits of the inputs themselves for the ledger."""
         with self.machine.autocast():
-            if batch.mix is not None:
-                outputs = Outputs(self.model(batch.mix.x), plain=self.model(batch.x))
-            elif batch.strong is not None:
-                outputs = _both(self.model, batch, features=self.objective.needs_features)
-            else:
+            if batch.mix is None:
                 outputs = forward(self.model, batch.x, features=self.objective.needs_features)
-        if self.objective.needs_averaged:
-            assert self.ledger.memory is not None
-            outputs = outputs._replace(averaged=self.ledger.memory.probs(batch.idx))
+            else:
+                outputs = Outputs(self.model(batch.mix.x), plain=self.model(batch.x))
         result = self.objective(outputs, batch)
         loss = reduced(result)
         for parameter in self.parameters:
@@ -326,8 +306,7 @@ def _eager_epoch(step: _Step, data: Batches, epoch: int) -> Tensor:
     if together_with_others:
         last_step = torch.full((len(data),), -1, device=data.device)
         learned = step.ledger.learned.clone()
-    # Nobody reads what an epoch wrote before its end, except of an example that comes twice, and a
-    # few large writes cost less than many small.
+    # Nobody reads the ledger within an epoch, and a few large writes cost less than many small.
     # In balanced batches an example may come twice: the last word must be the last written.
     together = max(1, min(LEDGER_STEPS, LEDGER_VALUES // (data.batch_size * data.num_classes)))
     if getattr(data, "balanced_batches", None) is not None:

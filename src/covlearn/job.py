@@ -24,6 +24,8 @@ __all__ = ["Job", "make_machine", "make_method", "resolve_device", "run_job", "s
 WEIGHTS = (".pt", ".pth", ".safetensors")
 BESIDE = ("net", "machine", "augmentation")
 """What can be set beside a method's own fields."""
+DETAILS_GONE = ("consistency_threshold", "consistency_labelled")
+"""Fields that are gone, and that said only how another one worked that is gone, too."""
 
 
 @dataclass(frozen=True)
@@ -181,14 +183,14 @@ def _another_protocol(
 def _as_of_now(tree: Any, defaults: Any) -> Any:
     """A recorded method in today's fields: those that came later have their defaults.
 
-    Those that are gone count where they were in use.
+    Those that are gone count where they were in use, but for mere details of others.
     """
     if not isinstance(tree, Mapping) or not isinstance(defaults, Mapping):
         return tree
     kept = {
         name: _as_of_now(item, defaults.get(name))
         for name, item in tree.items()
-        if name in defaults or item
+        if name in defaults or (item and name not in DETAILS_GONE)
     }
     return {**defaults, **kept}
 

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from covlearn.data import Batch
-from covlearn.engine import Objective, Outputs, Record
+from covlearn.engine import Objective, Outputs
 from covlearn.ledger import Ledger
 
 
@@ -15,8 +15,6 @@ class Kept(Objective):
         self.inner = inner
         self.capturable = inner.capturable
         self.needs_features = inner.needs_features
-        self.needs_strong = inner.needs_strong
-        self.needs_averaged = inner.needs_averaged
         self.register_buffer("keep", keep.float())
 
     keep: Tensor
@@ -28,10 +26,6 @@ class Kept(Objective):
     def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
         """That of the inner objective."""
         self.inner.begin_epoch(epoch, ledger)
-
-    def end_epoch(self, ledger: Ledger) -> Record:
-        """That of the inner objective."""
-        return self.inner.end_epoch(ledger)
 
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
         """The inner losses with their weights times 0 or 1."""

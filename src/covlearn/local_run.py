@@ -107,7 +107,6 @@ class LocalRun:
             batch_size=plan.batch_size,
             seed=derived_seed(self.seed, "data", stage),
             mixup=mixup,
-            strong=objective.needs_strong,
             balanced_batches=balanced_batches,
             taking_part=None if labels is None else labels >= 0,
         )

@@ -51,16 +51,6 @@ class Memory(nn.Module):
         )
 
     @torch.no_grad()
-    def start(self, probs: Tensor) -> None:
-        """Goes on from averages (N, K) that were made before, rows that sum to one."""
-        for idx in self.chunks():
-            value = probs[idx.to(probs.device)].to(self.value)
-            if self.label is not None:
-                value, label = value.topk(self.label.shape[1], dim=1)
-                self.label[idx] = label.int()
-            self.value[idx] = value
-
-    @torch.no_grad()
     def write(self, idx: Tensor, logits: Tensor) -> None:
         """Takes in a pass over the examples at ``idx``, logits (B, K)."""
         new = self.decay * self._whole(idx) + (1 - self.decay) * logits.float().softmax(dim=1)

@@ -17,15 +17,11 @@ class Outputs(NamedTuple):
     """What a network says of a batch: logits (B, K), or (M, B, K) of a committee.
 
     With mixup ``logits`` are those of the mixed inputs, ``plain`` those of the inputs themselves.
-    ``strong`` are the logits of the strong views, ``averaged`` the averages (B, K) of what was said
-    of the examples in earlier passes.
     """
 
     logits: Tensor
     features: Tensor | None = None
     plain: Tensor | None = None
-    strong: Tensor | None = None
-    averaged: Tensor | None = None
 
 
 class Objective(nn.Module):
@@ -34,10 +30,6 @@ class Objective(nn.Module):
     capturable = True
     """False where a step needs the host to look at values."""
     needs_features = False
-    needs_strong = False
-    """True where a strong view of each image is looked at."""
-    needs_averaged = False
-    """True where the average of each example's predictions is; the plan must then keep one."""
 
     def strength(self, epoch: int) -> float:  # noqa: ARG002
         """β of an epoch, by which a plan may divide the learning rate."""
@@ -45,10 +37,6 @@ class Objective(nn.Module):
 
     def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
         """Called before each epoch; the place to set schedules in buffers."""
-
-    def end_epoch(self, ledger: Ledger) -> Record:  # noqa: ARG002
-        """Called after each epoch: figures for its record."""
-        return {}
 
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor | None] | Tensor:
         """One loss an example with a weight each (None: all one), or one number for the batch."""

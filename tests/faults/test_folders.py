@@ -217,7 +217,7 @@ def test_a_finished_run_is_read_from_a_read_only_folder(
 
 def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
     place = tmp_path / "run"
-    settings = ["--set", "consistency=1", "scores=averaged"]
+    settings = ["--set", "threshold=auto", "upper=1"]
     line = ["train", "--data", "digits", "--noise", "cal:0.4", "--method", "cal", *settings]
     assert main([*line, "--out", str(place)]) == 2
     assert not place.exists()

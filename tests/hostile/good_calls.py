@@ -204,7 +204,6 @@ CALLS: dict[str, dict[str, Any]] = {
     "sieve.refine_scores": {"score": LOGITS[:, 0], "prediction": LABELS},
     "testing.shortened": {"method": METHODS["ce"]()},
     "testing.require_equal_one": {"method": METHODS["ce"](), "outcomes": []},
-    "testing.toy_for": {"method": METHODS["ce"]()},
     "theory.Rates": {"plus": 0.1, "minus": 0.1, "spread_plus": 0.0, "spread_minus": 0.0},
     "theory.Statement": {"left": 0.0, "right": 0.0},
     "theory.beta_interval": {"transition": PROBLEM.class_transition},

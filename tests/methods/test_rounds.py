@@ -10,6 +10,7 @@ import torch
 from covlearn import records
 from covlearn.covariance import SecondOrder
 from covlearn.methods import CAL
+from covlearn.methods.crossfit import CrossFittedCAL
 from covlearn.run import fit_and_evaluate
 from covlearn.testing import NET_OPTIONS, make_toy, shortened
 from tests.methods.cal_runs import Watched
@@ -19,8 +20,8 @@ SHORT = shortened(CAL(scores="averaged", threshold="argmax", rounds=3), epochs=4
 ROUNDS = replace(SHORT, sieve_plan=replace(SHORT.sieve_plan, epochs=1))
 
 
-def fitted(method: CAL, **toy: Any) -> Watched:
-    run = Watched(make_toy(240, **toy).split, net_options=NET_OPTIONS, seed=7)
+def fitted(method: CAL) -> Watched:
+    run = Watched(make_toy(240).split, net_options=NET_OPTIONS, seed=7)
     method.fit(run)
     return run
 
@@ -100,12 +101,6 @@ def test_rounds_of_other_second_stages(settings: dict[str, Any], stages: list[st
         assert torch.equal(last["objective"].posterior, expected)
 
 
-def test_with_consistency_the_averages_go_on_from_round_to_round() -> None:
-    run = fitted(replace(ROUNDS, consistency=1.0, consistency_threshold=0.6), images=True)
-    before = run.calls["cal 2"]["ledger"].memory.probs(torch.arange(240))
-    assert torch.equal(run.calls["cal 3"]["objective"].posterior, before)
-
-
 def test_how_good_the_labels_of_each_round_are_stands_in_the_record(tmp_path: Path) -> None:
     toy = make_toy(240)
     fit_and_evaluate(
@@ -133,8 +128,14 @@ def test_how_good_the_labels_of_each_round_are_stands_in_the_record(tmp_path: Pa
         ({"rounds_from": "lst"}, "must be one of new, last, got 'lst'; did you mean 'last'"),
         ({"rounds": 2, "covariance": False}, "rounds=2 renew D̂, which nothing here looks at"),
         ({"rounds": 2, "balanced_batches": 3}, "rounds=2 takes every example once an epoch"),
+        ({"rounds": 2, "balanced_subset": 3}, "rounds=2 takes every example once an epoch"),
     ],
 )
 def test_settings_that_contradict_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CAL(**settings)
+
+
+def test_cross_fitted_sieves_have_no_rounds() -> None:
+    with pytest.raises(ValueError, match=r"use method cal for .* rounds or judges"):
+        CrossFittedCAL(rounds=2)

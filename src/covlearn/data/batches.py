@@ -17,7 +17,6 @@ from torch import Tensor
 from covlearn.checks import check_device, check_labels
 from covlearn.data import counter
 from covlearn.data.augment import Augmentation, augment, check_inputs, gathered
-from covlearn.data.strong import strong_view
 from covlearn.kinds import check_fields, checked, shown
 
 
@@ -30,16 +29,12 @@ class Mix(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a step sees: inputs, noisy labels, positions in the training set.
-
-    Perhaps a mixture, or a strong view of the same images.
-    """
+    """What a step sees: inputs, noisy labels, positions in the training set, perhaps a mixture."""
 
     x: Tensor
     y: Tensor
     idx: Tensor
     mix: Mix | None = None
-    strong: Tensor | None = None
 
 
 class Raw(NamedTuple):
@@ -132,7 +127,6 @@ class _Batches(ABC):
         seed: int = 0,
         shuffle: bool = True,
         mixup: bool = False,
-        strong: bool = False,
         balanced_batches: int | None = None,
         taking_part: Tensor | None = None,
         device: torch.device | str = "cpu",
@@ -154,13 +148,6 @@ class _Batches(ABC):
             raise ValueError(
                 f"balanced_batches must be positive and needs shuffle, got {balanced_batches}"
             )
-        if strong and augmentation is None:
-            raise ValueError(
-                "a strong view is made of uint8 images with an augmentation, and features have "
-                "none; train without strong views (consistency=0)"
-            )
-        if strong and mixup:
-            raise ValueError("a batch has mixtures or strong views, got both; set one of them")
         self.device = check_device(device) or torch.device("cpu")
         self.y = y.long().to(self.device)
         self.num_classes = num_classes
@@ -169,7 +156,6 @@ class _Batches(ABC):
         self.seed = seed
         self.shuffle = shuffle
         self.mixup = mixup
-        self.strong = strong
         self.balanced_batches = balanced_batches
         # Of which examples (N,) balanced batches are made; other batches have them all.
         self.taking_part = None if taking_part is None else taking_part.to(self.device)
@@ -211,16 +197,9 @@ class _Batches(ABC):
     def of_raw(self, raw: Raw, key: Tensor) -> Batch:
         """A batch of inputs as they were read, as tensor operations alone."""
         x = prepare(raw.x, raw.request, key, self.augmentation)
-        return self._batch(raw.whole, raw.request, x, key, raw.x if self.strong else None)
+        return self._batch(raw.whole, raw.request, x, key)
 
-    def _batch(
-        self, whole: Tensor, request: Tensor, x: Tensor, key: Tensor, raw: Tensor | None = None
-    ) -> Batch:
-        """``raw`` are the images as they were read, if there is to be a strong view of them."""
-        if raw is not None:
-            assert self.augmentation is not None
-            strong = strong_view(raw, request, key, self.augmentation)
-            return Batch(x, self.y[request], request, strong=strong)
+    def _batch(self, whole: Tensor, request: Tensor, x: Tensor, key: Tensor) -> Batch:
         if not self.mixup:
             return Batch(x, self.y[request], request)
         idx, partner = request.chunk(2)
@@ -266,13 +245,12 @@ class Resident(_Batches):
             request = self._request(whole, key)
             yield self.of_raw(Raw(whole, request, self.x[request]), key)
 
-    def gather(self, idx: Tensor, key: Tensor, *, strong: bool = True) -> Batch:
+    def gather(self, idx: Tensor, key: Tensor) -> Batch:
         """One batch as tensor operations alone, for a step that is captured."""
         request = self._request(idx, key)
         how = self.augmentation
         x = self.x[request] if how is None else gathered(self.x, request, key, how)
-        raw = self.x[request] if self.strong and strong else None
-        return self._batch(idx, request, x, key, raw)
+        return self._batch(idx, request, x, key)
 
 
 def prepare(raw: Tensor, idx: Tensor, key: Tensor, augmentation: Augmentation | None) -> Tensor:

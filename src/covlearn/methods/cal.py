@@ -9,14 +9,12 @@ from torch import Tensor, nn
 from covlearn.covariance import SecondOrder, Weighting
 from covlearn.engine import Objective, Plan
 from covlearn.evidence import noise_evidence
-from covlearn.kept import Kept
 from covlearn.ledger import Ledger
 from covlearn.methods.base import Run, class_shares, noisy_prior
 from covlearn.methods.cal_checks import check_settings
 from covlearn.methods.cal_loss import Base, CovarianceAssisted
 from covlearn.methods.cal_sieve import build_refined
 from covlearn.methods.ce import CrossEntropy
-from covlearn.methods.consistency import Consistent, Labelled, rising
 from covlearn.methods.posteriors import (
     averaged_probs,
     averaging_predictions,
@@ -111,13 +109,6 @@ class CAL:
     """Weigh by γ(x) (kernel mean matching on features) where examples were dropped."""
     warm_start: bool = False
     """Continue from the sieve's network instead of a new one (the paper's Clothing1M setting)."""
-    consistency: float = 0.0
-    """λ of the agreement between a strong view of each image and what is surely said of it
-    (:mod:`covlearn.methods.consistency`); 0: none."""
-    consistency_threshold: float = 0.95
-    """The probability from which on what is said is sure."""
-    consistency_labelled: Labelled = "agreed"
-    """Where CAL's own loss applies beside it: where D̂ has the given label, or everywhere."""
     rounds: int = 1
     """How often stage 2 is trained at most: each time after the first on a D̂ that is the argmax of
     what the last one said on average of each example."""
@@ -135,11 +126,6 @@ class CAL:
     def fit(self, run: Run) -> nn.Module:
         """The algorithm box: train the sieve, refine, train with the covariance term."""
         self.check_bounds()
-        if self.needs_images and run.split.augmentation is None:
-            raise ValueError(
-                f"consistency={self.consistency} compares views of images, and features have none; "
-                "set consistency=0"
-            )
         if not self.needs_refined:
             return self.fit_without(run)
         refined, sieve, posterior = build_refined(self, run)
@@ -216,9 +202,6 @@ class CAL:
             objective = self.targeted(run, refined, posterior)
         else:
             objective = self.corrected(run, refined, sieve, part)
-        if self.consistency:
-            objective = self.consistent(run, objective, refined, posterior)
-        averaging = self.consistency > 0 or self.rounds > 1
         batches = self.balanced_batches
         if batches is None and part is not None:
             batches = -(-int(part.sum()) // self.plan.batch_size)
@@ -226,7 +209,7 @@ class CAL:
             stage,
             model,
             objective,
-            averaging_predictions(self.plan) if averaging else self.plan,
+            averaging_predictions(self.plan) if self.rounds > 1 else self.plan,
             labels=labels,
             balanced_batches=batches,
         )
@@ -246,19 +229,6 @@ class CAL:
         )
         prior = class_shares(noisy[seen], run.split.num_classes)
         return self.objective(refined, stats, weight, prior)
-
-    def consistent(
-        self, run: Run, labelled: Objective, refined: Refined, posterior: Tensor | None
-    ) -> Consistent:
-        """Stage 2's loss with the agreement of views beside it."""
-        if posterior is None:
-            raise ValueError("consistency needs the probabilities that D̂ was made of")
-        if self.consistency_labelled == "agreed":
-            labelled = Kept(labelled, refined.label == run.split.y.cpu())
-        schedule = rising(self.consistency, self.plan.epochs)
-        return Consistent(
-            labelled, posterior, schedule=schedule, threshold=self.consistency_threshold
-        )
 
     def contradicted(self, run: Run, posterior: Tensor) -> bool:
         """Whether the surest predictions contradict more labels than errors would."""
@@ -292,11 +262,6 @@ class CAL:
             "ce", model, CrossEntropy(), replace(self.plan, lr_milestones=steps, divide_lr=False)
         )
         return model
-
-    @property
-    def needs_images(self) -> bool:
-        """Whether features would be refused."""
-        return self.consistency > 0
 
     @property
     def needs_refined(self) -> bool:

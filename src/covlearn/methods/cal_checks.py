@@ -17,7 +17,6 @@ CHOICES = (
     "base",
     "weighting",
     "target",
-    "consistency_labelled",
     "rounds_from",
     "judges",
 )
@@ -42,14 +41,8 @@ def check_settings(cal: "CAL") -> None:
 def _check_numbers(cal: "CAL") -> None:
     if not 0 < cal.kept <= 1:
         raise ValueError(f"kept must lie in (0, 1], got {cal.kept}; 61.54 % is written 0.6154")
-    for name in ("prior_scale", "consistency"):
-        if not 0 <= getattr(cal, name) < torch.inf:
-            raise ValueError(f"{name} must be finite and ≥ 0, got {getattr(cal, name)}")
-    if not 0 < cal.consistency_threshold <= 1:
-        raise ValueError(
-            f"consistency_threshold must lie in (0, 1], got {cal.consistency_threshold}; 95 % is "
-            "written 0.95"
-        )
+    if not 0 <= cal.prior_scale < torch.inf:
+        raise ValueError(f"prior_scale must be finite and ≥ 0, got {cal.prior_scale}")
     if cal.rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {cal.rounds}")
     if not 0 <= cal.rounds_stop <= 1:
@@ -66,7 +59,6 @@ def _check_refinement(cal: "CAL") -> None:
     needing = {
         "look_for_evidence": cal.look_for_evidence,
         f"target={cal.target!r}": cal.target.startswith("posterior"),
-        "consistency": cal.consistency > 0,
         "judges='both'": cal.judges == "both",
     }
     for name, needs_posterior in needing.items():
@@ -102,21 +94,15 @@ def _check_second_stage(cal: "CAL") -> None:
         )
     if cal.target != "noisy" and cal.balanced_subset is not None:
         raise ValueError(f"target={cal.target!r} takes all examples; leave balanced_subset out")
-    if cal.consistency and (cal.relabel or not cal.needs_refined):
-        raise ValueError(
-            f"consistency={cal.consistency} goes beside CAL's own loss on D̂; leave relabel and "
-            "covariance as they are"
-        )
     if cal.rounds > 1 and not cal.needs_refined:
         raise ValueError(
             f"rounds={cal.rounds} renew D̂, which nothing here looks at; set rounds=1, or leave "
             "covariance as it is"
         )
     balanced = cal.balanced_subset is not None or cal.balanced_batches is not None
-    for name, on in (("consistency", cal.consistency > 0), ("rounds", cal.rounds > 1)):
-        # An example may come twice, and in another process meet another average, or never come.
-        if on and balanced:
-            raise ValueError(
-                f"{name}={getattr(cal, name)} takes every example once an epoch; leave "
-                "balanced_subset and balanced_batches out"
-            )
+    # An example may come twice, and in another process meet another average, or never come.
+    if cal.rounds > 1 and balanced:
+        raise ValueError(
+            f"rounds={cal.rounds} takes every example once an epoch; leave balanced_subset and "
+            "balanced_batches out"
+        )

@@ -74,10 +74,10 @@ class CrossFittedCAL(CAL):
             raise ValueError(f"sure must lie in [0, 1], got {self.sure}; 70 % is written 0.7")
         given = self.labels is not None or self.probs is not None
         both = self.judges == "both"
-        if given or self.warm_start or self.consistency or self.rounds > 1 or both:
+        if given or self.warm_start or self.rounds > 1 or both:
             raise ValueError(
                 "a cross-fitted sieve makes D̂ itself and has no one network to go on from; use "
-                "method cal for labels, probs, warm_start, consistency, rounds or judges"
+                "method cal for labels, probs, warm_start, rounds or judges"
             )
 
     def fit(self, run: Run) -> nn.Module:

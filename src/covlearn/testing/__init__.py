@@ -9,7 +9,7 @@ from covlearn.methods.base import RUN_MEMBERS
 from covlearn.testing.checks import CHECKS, check_method
 from covlearn.testing.processes import fit_in_processes, require_equal_one
 from covlearn.testing.short import shortened
-from covlearn.testing.toy import NET_OPTIONS, Toy, make_toy, toy_for
+from covlearn.testing.toy import NET_OPTIONS, Toy, make_toy
 
 __all__ = [
     "CHECKS",
@@ -21,5 +21,4 @@ __all__ = [
     "make_toy",
     "require_equal_one",
     "shortened",
-    "toy_for",
 ]

@@ -33,10 +33,10 @@ from covlearn.testing.toy import (
     bits,
     fit,
     fit_as_it_is,
+    make_toy,
     outcome_of,
     require,
     require_same,
-    toy_for,
     toy_run,
 )
 
@@ -102,7 +102,7 @@ def check_deterministic(method: Method) -> None:
 
 def check_ignores_clean_labels(method: Method) -> None:
     """Other clean labels, given to the evaluator, change no bit of training."""
-    toy = toy_for(method)
+    toy = make_toy()
     wrong = toy._replace(
         clean=toy.clean.roll(1), test=replace(toy.test, y=(toy.test.y + 1) % toy.test.num_classes)
     )
@@ -134,7 +134,7 @@ def check_keeps_global_random_state(method: Method) -> None:
 
 def check_keeps_inputs(method: Method) -> None:
     """Neither the examples, nor their labels, nor the method itself are changed."""
-    toy = toy_for(method)
+    toy = make_toy()
     x = toy.split.whole("a check").clone()
     y, settings = toy.split.y.clone(), plain(method)
     short = shortened(method)
@@ -202,7 +202,7 @@ def _require_resumes(short: Method, cut_in: Callable[[int], range]) -> None:
 
 def check_recovers(method: Method) -> None:
     """Clouds that are far apart are told apart, though a fifth of the labels is wrong."""
-    toy = toy_for(method)
+    toy = make_toy()
     model = shortened(method, epochs=12).fit(toy_run(toy.split)).eval()
     (batch,) = evaluation_batches(toy.test, Machine()).epoch(0)
     with torch.no_grad():
@@ -219,7 +219,7 @@ def check_recovers(method: Method) -> None:
 
 def check_needs_only_the_protocol(method: Method) -> None:
     """An object with the members of :class:`covlearn.methods.Run` alone serves as a run."""
-    run = toy_run(toy_for(method).split)
+    run = toy_run(make_toy().split)
     try:
         model = shortened(method).fit(view_of(run))
     except AttributeError as error:
@@ -231,7 +231,7 @@ def check_needs_only_the_protocol(method: Method) -> None:
 
 def check_keeps_buffers_in_place(method: Method) -> None:
     """What an objective keeps stays where it is: a captured CUDA step reads it there."""
-    shortened(method).fit(_Watching(toy_for(method).split, net_options=NET_OPTIONS, seed=SEED))
+    shortened(method).fit(_Watching(make_toy().split, net_options=NET_OPTIONS, seed=SEED))
 
 
 class _Watching(LocalRun):

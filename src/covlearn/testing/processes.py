@@ -21,7 +21,7 @@ from covlearn.kinds import checked
 from covlearn.methods import Method
 from covlearn.run import LocalRun
 from covlearn.testing.short import shortened
-from covlearn.testing.toy import NET_OPTIONS, SEED, require, toy_for
+from covlearn.testing.toy import NET_OPTIONS, SEED, make_toy, require
 
 SECONDS = 90
 """After which processes that wait for each other have failed, for each of them."""
@@ -66,7 +66,7 @@ def fitted(method: Method, **options: Any) -> Tensors:
     """
     # The last of four batches has 27 examples: one more for the first of two processes.
     own: dict[str, Any] = {"net_options": NET_OPTIONS, "seed": SEED, **options}
-    run = LocalRun(toy_for(method, 123).split, **own)
+    run = LocalRun(make_toy(123).split, **own)
     outcome: Tensors = dict(shortened(method).fit(run).state_dict())
     if run.refined is not None:
         outcome |= {"refined": run.refined[0], "refined score": run.refined[1]}

@@ -54,12 +54,6 @@ def make_toy(num_examples: int = 120, *, images: bool = False) -> Toy:
     return Toy(replace(train, y=noisy), train.y, test)
 
 
-@checked
-def toy_for(method: Method, num_examples: int = 120) -> Toy:
-    """The toy of clouds, or that of images for a method with a true ``needs_images``."""
-    return make_toy(num_examples, images=getattr(method, "needs_images", False))
-
-
 def toy_run(split: Split, **options: Any) -> LocalRun:
     """A run on a toy with a network that has no batch norm."""
     return LocalRun(split, net_options=NET_OPTIONS, seed=SEED, checkpoint_seconds=0.0, **options)
@@ -72,7 +66,7 @@ def fit(method: Method, **options: Any) -> tuple[Outcome, LocalRun]:
 
 def fit_as_it_is(method: Method, **options: Any) -> tuple[Outcome, LocalRun]:
     """A method that is short already on the toy."""
-    run = toy_run(toy_for(method).split, **options)
+    run = toy_run(make_toy().split, **options)
     return outcome_of(method.fit(run), run), run
 
 
