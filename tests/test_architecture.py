@@ -31,6 +31,7 @@ FLOORS = [
     ["inputs"],
     [
         "distributed",
+        "threads",
         "plan",
         "average",
         "committee",

@@ -31,6 +31,7 @@ from covlearn.stages import (
     fingerprint,
     identity_of,
 )
+from covlearn.threads import threads_for
 
 AfterEpoch = Callable[[str, int, nn.Module, Ledger], Record]
 HOLDOUT = "holdout_accuracy"
@@ -121,20 +122,21 @@ class LocalRun:
         try:
             if checkpoint is not None:
                 checkpoint.claim()
-            self.history[stage] = train(
-                model,
-                objective,
-                data,
-                plan,
-                self.machine,
-                seed=derived_seed(self.seed, "train", stage),
-                ledger=ledger,
-                checkpoint=checkpoint,
-                after_epoch=None
-                if evaluate is None
-                else lambda epoch, shown, rows: evaluate(stage, epoch, shown, rows),
-                choose_by=choose_by,
-            )
+            with self.threads(model, plan):
+                self.history[stage] = train(
+                    model,
+                    objective,
+                    data,
+                    plan,
+                    self.machine,
+                    seed=derived_seed(self.seed, "train", stage),
+                    ledger=ledger,
+                    checkpoint=checkpoint,
+                    after_epoch=None
+                    if evaluate is None
+                    else lambda epoch, shown, rows: evaluate(stage, epoch, shown, rows),
+                    choose_by=choose_by,
+                )
         except BaseException as error:
             if checkpoint is not None:
                 checkpoint.release()
@@ -154,6 +156,11 @@ class LocalRun:
         if self.history[stage]:
             self.last_ledger = ledger
         return ledger
+
+    def threads(self, model: nn.Module, plan: Plan) -> contextlib.AbstractContextManager[None]:
+        """As many as the steps of a stage are worth."""
+        on_processor = self.machine.device == "cpu" and len(input_shape(self.split)) == 1
+        return threads_for(model, plan.batch_size) if on_processor else contextlib.nullcontext()
 
     def what_to_lower(self, plan: Plan) -> list[str]:
         """The settings that a stage's memory depends on, as they are."""

@@ -1,0 +1,63 @@
+"""One thread for steps that are not worth sharing, and then as many as before."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from covlearn.data import Augmentation, Split
+from covlearn.engine import Machine, Plan
+from covlearn.methods.ce import CrossEntropy
+from covlearn.run import LocalRun
+from covlearn.threads import WORTH_SHARING, operations, threads_for
+from tests.runs import blobs
+
+PLAN = Plan(epochs=1, batch_size=16, lr=0.05)
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_small_steps_have_one_thread() -> None:
+    model = nn.Linear(100, 100, bias=False)
+    enough = WORTH_SHARING // operations(model, 1)
+    for batch_size, number in ((enough - 1, 1), (enough + 1, 2)):
+        with threads_for(model, batch_size):
+            assert torch.get_num_threads() == number
+        assert torch.get_num_threads() == 2
+
+
+def test_an_error_leaves_as_many_as_there_were() -> None:
+    with pytest.raises(KeyError), threads_for(nn.Linear(1, 1), 1):
+        raise KeyError
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_features_are_trained_with_one_and_images_with_all(images: bool) -> None:
+    split, net = blobs(32, seed=0), {"hidden": [4]}
+    if images:
+        x = torch.zeros(32, 8, 8, 3, dtype=torch.uint8)
+        split, net = Split(x, split.y, 3, Augmentation((0.5,) * 3, (0.5,) * 3)), {"widths": [4]}
+    seen = []
+
+    def look(*_: object) -> dict[str, float]:
+        seen.append(torch.get_num_threads())
+        return {}
+
+    run = LocalRun(
+        split,
+        net_name="cnn" if images else "mlp",
+        net_options=net,
+        machine=Machine(),
+        after_epoch=look,
+    )
+    run.train("ce", run.net("ce"), CrossEntropy(), PLAN)
+    assert seen == [2 if images else 1]
+    assert torch.get_num_threads() == 2
