@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.threads import measured
 from covlearn.data import Augmentation, Split
 from covlearn.engine import Machine, Plan
 from covlearn.methods.ce import CrossEntropy
@@ -61,3 +62,9 @@ def test_features_are_trained_with_one_and_images_with_all(images: bool) -> None
     run.train("ce", run.net("ce"), CrossEntropy(), PLAN)
     assert seen == [2 if images else 1]
     assert torch.get_num_threads() == 2
+
+
+def test_the_benchmark_measures_both() -> None:
+    row = measured((64, 3, 4), rounds=1)
+    assert row["all threads / one"] > 0
+    assert row["operations a step"] > 0
