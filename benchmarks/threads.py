@@ -20,13 +20,14 @@ import torch
 from benchmarks.measure import ratio, seconds_by_turns, write
 from covlearn import threads
 from covlearn.data import Split
+from covlearn.local_run import AfterEpoch
 from covlearn.methods.base import view_of
 from covlearn.methods.ce import CE
 from covlearn.methods.scaled import recommended
 from covlearn.run import LocalRun
 
 SIZES = ((500, 10, 64), (2_000, 10, 64), (5_000, 10, 64), (20_000, 10, 64))
-SMALL = SIZES[:2]
+SMALL = SIZES[:3]
 
 
 @contextmanager
@@ -40,7 +41,9 @@ def busy_cores() -> Iterator[None]:
         yield
 
 
-def measured(size: tuple[int, int, int], *, rounds: int) -> dict[str, Any]:
+def measured(
+    size: tuple[int, int, int], *, rounds: int, after_epoch: AfterEpoch | None = None
+) -> dict[str, Any]:
     """Medians, and the ratio within a round: all threads over one."""
     count, num_classes, features = size
     generator = torch.Generator().manual_seed(0)
@@ -51,7 +54,9 @@ def measured(size: tuple[int, int, int], *, rounds: int) -> dict[str, Any]:
     )
     assert isinstance(choice.method, CE)
     method = replace(choice.method, plan=replace(choice.method.plan, epochs=2))
-    run = LocalRun(split, net_name=choice.net, net_options=choice.net_options)
+    run = LocalRun(
+        split, net_name=choice.net, net_options=choice.net_options, after_epoch=after_epoch
+    )
     step = threads.operations(run.net("ce"), method.plan.batch_size)
 
     def trained(number: int) -> None:
@@ -75,7 +80,7 @@ def measured(size: tuple[int, int, int], *, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     threads.WORTH_SHARING = 0  # what is measured here is what this number is chosen by
     alone = [measured(size, rounds=options.rounds) for size in SIZES]

@@ -1,6 +1,7 @@
 """One thread for steps that are not worth sharing, and then as many as before."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -27,11 +28,27 @@ def two_threads() -> Iterator[None]:
 
 def test_small_steps_have_one_thread() -> None:
     model = nn.Linear(100, 100, bias=False)
-    enough = WORTH_SHARING // operations(model, 1)
+    enough = int(WORTH_SHARING // operations(model, 1))
     for batch_size, number in ((enough - 1, 1), (enough + 1, 2)):
         with threads_for(model, batch_size):
             assert torch.get_num_threads() == number
         assert torch.get_num_threads() == 2
+
+
+def test_of_fits_side_by_side_the_last_restores_the_number() -> None:
+    small, first, second = nn.Linear(1, 1), ExitStack(), ExitStack()
+    first.enter_context(threads_for(small, 1))
+    second.enter_context(threads_for(small, 1))
+    first.close()
+    assert torch.get_num_threads() == 1
+    second.close()
+    assert torch.get_num_threads() == 2
+
+
+def test_what_is_not_lowered_is_not_restored() -> None:
+    with threads_for(nn.Conv2d(3, 8, 3), 1):
+        torch.set_num_threads(1)
+    assert torch.get_num_threads() == 1
 
 
 def test_an_error_leaves_as_many_as_there_were() -> None:
@@ -64,7 +81,15 @@ def test_features_are_trained_with_one_and_images_with_all(images: bool) -> None
     assert torch.get_num_threads() == 2
 
 
-def test_the_benchmark_measures_both() -> None:
-    row = measured((64, 3, 4), rounds=1)
-    assert row["all threads / one"] > 0
-    assert row["operations a step"] > 0
+def test_the_benchmark_measures_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = set()
+
+    def look(*_: object) -> dict[str, float]:
+        seen.add(torch.get_num_threads())
+        return {}
+
+    monkeypatch.setattr("covlearn.threads.WORTH_SHARING", 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    row = measured((64, 3, 4), rounds=1, after_epoch=look)
+    assert seen == {1, 2}
+    assert row["operations a step"] == 6 * 16 * (4 * 256 + 256 + 256 * 257 + 256 * 3 + 3 + 4 * 3)

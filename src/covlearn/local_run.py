@@ -158,9 +158,10 @@ class LocalRun:
         return ledger
 
     def threads(self, model: nn.Module, plan: Plan) -> contextlib.AbstractContextManager[None]:
-        """As many as the steps of a stage are worth."""
-        on_processor = self.machine.device == "cpu" and len(input_shape(self.split)) == 1
-        return threads_for(model, plan.batch_size) if on_processor else contextlib.nullcontext()
+        """As many as the steps of a stage are worth, on the processor."""
+        if torch.device(self.machine.device).type != "cpu":
+            return contextlib.nullcontext()
+        return threads_for(model, plan.batch_size)
 
     def what_to_lower(self, plan: Plan) -> list[str]:
         """The settings that a stage's memory depends on, as they are."""

@@ -216,6 +216,9 @@ def test_stage_2_is_held_back_less_where_that_clearly_predicts_more(
         ({"relabel": False}, (0.1,)),
         ({"sieve_beta": Ramp(1.0)}, (0.1,)),
         ({"sieve_mixup": True}, (0.1,)),
+        ({"sieve_balanced_batches": 3}, (0.1,)),
+        ({"balanced_batches": 3}, (0.1,)),
+        ({"balanced_subset": 5}, (0.1,)),
     ],
     ids=str,
 )
@@ -227,6 +230,44 @@ def test_stage_2_is_held_back_as_the_sieves_where_nothing_can_be_compared(
     run = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
     assert method.held_back_less(run, refined, decays) is method
     assert not run.history
+
+
+def test_a_decay_that_is_named_twice_is_tried_once() -> None:
+    plan = replace(PLAN, weight_decay=0.3)
+    refined = Refined(NOISY.y, keep=NOISY.y >= 0, score=torch.zeros(len(NOISY)))
+    run = LocalRun(NOISY, net_options={"hidden": [8]}, seed=3)
+    replace(METHOD, plan=plan).held_back_less(run, refined, (0.1, 0.1 + 1e-9, 0.3, 0.3 - 1e-9))
+    names = [f"refined-{number} with weight decay " for number in range(3)]
+    assert list(run.history) == [f"{name}{decay}" for decay in (0.3, 0.1) for name in names]
+
+
+def test_fit_trains_on_refined_labels_with_the_weight_decay_that_suits_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clean = blobs(300, seed=0)
+    given = torch.from_numpy(symmetric(clean.y, rate=0.3, num_classes=3, seed=0).label)
+    shares = iter([0.1, 0.9, 0.1])  # the sieves with the first of the other decays predict most
+    monkeypatch.setattr("covlearn.methods.crossfit.share_predicted", lambda *_: next(shares))
+    asked, plans = [], {}
+
+    def suited(self: CrossFittedCAL, _: Any, __: Any, decays: tuple[float, ...]) -> CrossFittedCAL:
+        asked.append((self.plan.weight_decay, decays))
+        return replace(self, plan=replace(self.plan, weight_decay=0.017))
+
+    monkeypatch.setattr(CrossFittedCAL, "held_back_less", suited)
+    run = LocalRun(replace(clean, y=given, x=clean.x * 2), net_options={"hidden": [8]}, seed=3)
+    train = run.train
+
+    def watched(stage: str, model: Any, objective: Any, plan: Plan, **options: Any) -> Any:
+        plans[stage] = plan.weight_decay
+        return train(stage, model, objective, plan, **options)
+
+    run.train = watched  # type: ignore[method-assign]
+    plan = replace(PLAN, epochs=8, weight_decay=0.001)
+    replace(METHOD, plan=plan, sieve_plan=plan, decays=(0.01, 0.0001)).fit(run)
+    assert run.facts["evidence_found"]
+    assert asked == [(0.01, (0.001, 0.01, 0.0001))]
+    assert plans["relabel"] == 0.017
 
 
 def test_networks_on_refined_labels_are_tried_without_their_fold() -> None:

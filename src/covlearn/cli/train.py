@@ -33,7 +33,7 @@ example:
 (as its text says), published (as its code does) or recommended (ours; of small data it also holds
 out 10 % of the labels). What --set says goes over it. The data counts as cifar10, cifar100 or
 clothing1m if its file is called so, as clothing1m if it is a folder, as cifar10 (of 50 classes and
-more as cifar100) if it has 10,000 images or more of at most 64 pixels a side, else as small.
+more as cifar100) if it has 10,000 images or more of 16 to 64 pixels a side, else as small.
 --set changes a field of the method (covlearn methods NAME lists them), an option of the net
 (net.…; net.pretrained=FILE loads weights), how it is computed (machine.…; on a GPU the precision
 is bfloat16 unless it is set) or how images are moved (augmentation.…).

@@ -185,10 +185,13 @@ class CrossFittedCAL(CAL):
         two standard errors, for of labels that are wrong on hard examples a network that is held
         back less predicts some more.
         """
-        large = self.plan.weight_decay > decays[0]
-        if not (large and self.relabel and self.plainly_sieved):
+        best = self.plan.weight_decay
+        like_sieves = self.relabel and self.plainly_sieved and not self.balanced
+        if not (best > decays[0] and like_sieves):
             return self
-        smaller = sorted((one for one in decays if one < self.plan.weight_decay), reverse=True)
+        # By name, since stages are called so; a user may name the plan's own among the others.
+        smaller = {f"{one:g}": one for one in sorted(decays, reverse=True) if one < best}
+        smaller.pop(f"{best:g}", None)
         fold, tried, seen = self.dealt(run)
         given = run.split.y.cpu()[seen]
 
@@ -200,15 +203,19 @@ class CrossFittedCAL(CAL):
             )
             return logits[seen].argmax(dim=1) == given
 
-        best = self.plan.weight_decay
         hit = hits(best)
-        for decay in smaller:
+        for decay in smaller.values():
             other = hits(decay)
             gained, lost = int((other & ~hit).sum()), int((hit & ~other).sum())
             if gained - lost > 2 * math.sqrt(gained + lost):
                 best, hit = decay, other
         run.note(weight_decay_of_network=best)
         return replace(self, plan=replace(self.plan, weight_decay=best))
+
+    @property
+    def balanced(self) -> bool:
+        """Whether stage 2 draws its examples by class."""
+        return self.balanced_subset is not None or self.balanced_batches is not None
 
     @property
     def plainly_sieved(self) -> bool:

@@ -108,7 +108,7 @@ def data_kind(name: str) -> str:
         return "clothing1m"
     stem = PurePath(name).stem.lower()
     found = [kind for kind in DATA if kind != "small" and stem.startswith(kind)]
-    return max(found, key=len, default=_kind_inside(Path(name)))
+    return max(found, key=len) if found else _kind_inside(Path(name))
 
 
 def _kind_inside(path: Path) -> str:
@@ -116,11 +116,12 @@ def _kind_inside(path: Path) -> str:
         return "small"
     try:
         arrays = read_arrays(path, look=True)
-        x, num_classes = arrays["x"], int(arrays["y"].max()) + 1
-    except (OSError, ValueError, KeyError, TypeError):
+        x, y = arrays["x"], arrays["y"]
+    except (OSError, ValueError, KeyError):
         return "small"  # what is wrong with the file is said when it is read
+    labelled = y.dtype.kind in "iu" and y.ndim == 1 and y.size > 0
     images = x.dtype == "uint8" and x.ndim == 4 and many_small_images(len(x), x.shape[1:])
-    return kind_of_images(num_classes) if images else "small"
+    return kind_of_images(int(y.max()) + 1) if labelled and images else "small"
 
 
 @checked

@@ -1,6 +1,6 @@
 """Is there enough to train a residual network from scratch?"""
 
-FEWEST, LARGEST_SIDE = 10_000, 64
+FEWEST, SMALLEST_SIDE, LARGEST_SIDE = 10_000, 16, 64
 
 
 def many_small_images(num_examples: int, shape: tuple[int, ...]) -> bool:
@@ -9,7 +9,9 @@ def many_small_images(num_examples: int, shape: tuple[int, ...]) -> bool:
     >>> many_small_images(50_000, (32, 32, 3)), many_small_images(50_000, (3072,))
     (True, False)
     """
-    return num_examples >= FEWEST and len(shape) == 3 and max(shape[:2]) <= LARGEST_SIDE
+    if num_examples < FEWEST or len(shape) != 3:
+        return False
+    return min(shape[:2]) >= SMALLEST_SIDE and max(shape[:2]) <= LARGEST_SIDE
 
 
 def worth_training(num_examples: int, shape: tuple[int, ...], device: str) -> bool:
