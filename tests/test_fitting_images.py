@@ -31,6 +31,7 @@ def images(size: int = 120) -> Split:
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "resolve_device", lambda device: "cuda")
     monkeypatch.setattr(choice, "FEWEST", 100)
+    monkeypatch.setattr(choice, "SMALLEST_SIDE", 8)
 
 
 @pytest.mark.usefixtures("on_gpu")

@@ -49,6 +49,7 @@ def test_other_methods_have_their_own_settings() -> None:
         (9_999, (32, 32, 3), "cuda", False),
         (50_000, (32, 32, 3), "cpu", False),
         (50_000, (96, 64, 3), "cuda", False),
+        (50_000, (15, 32, 3), "cuda", False),
         (50_000, (512,), "cuda", False),
     ],
 )
