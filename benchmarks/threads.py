@@ -8,6 +8,7 @@ and plan that `recommended` has for the size, by turns.
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -73,7 +74,7 @@ def measured(
         "examples": count,
         "features": features,
         "operations a step": step,
-        "one thread, s": sorted(seconds["one"])[rounds // 2],
+        "one thread, s": statistics.median(seconds["one"]),
         "all threads / one": ratio(seconds, "all", "one"),
     }
 

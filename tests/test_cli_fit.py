@@ -309,9 +309,14 @@ def test_a_dry_run_says_how_often_each_plan_is_gone_through(
 ) -> None:
     plainly = ["fit", str(table), "--label", "kind", "--out", str(tmp_path / "out"), "--dry-run"]
     assert cli.main(plainly) == 0
-    sieves, _, plain = re.findall(r"\n  (?:sieves|network|the same).*", capsys.readouterr().out)
+    sieves, network, plain = re.findall(
+        r"\n  (?:sieves|network|the same).*", capsys.readouterr().out
+    )
     assert sieves.endswith(", 15 times")
+    assert ", after up to 15 trials of that, if its sieves need the largest" in network
     assert plain.endswith(", after 5 trials of that; or as the sieves, if these predict more")
+    assert cli.main([*plainly, "--set", "relabel=false"]) == 0
+    assert "trials of that, if its sieves" not in capsys.readouterr().out
 
 
 NUMBERS = {"a": np.sin(np.arange(40.0)).round(2)}

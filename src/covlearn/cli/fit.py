@@ -199,7 +199,7 @@ def times(plan: str, method: "CrossFittedCAL", num_examples: int) -> str:
     tried = method.folds_tried(num_examples)
     if plan == "sieve_plan":
         return f", {method.folds + len(method.decays) * tried} times"
-    if plan == "plan" and method.decays:
+    if plan == "plan" and method.decays and method.may_hold_back_less:
         most = (1 + len(method.decays)) * tried
         return f", after up to {most} trials of that, if its sieves need the largest weight decay"
     if plan == "plain_plan" and method.may_hold_back:

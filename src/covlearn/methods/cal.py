@@ -264,6 +264,11 @@ class CAL:
         return model
 
     @property
+    def balanced(self) -> bool:
+        """Whether stage 2 draws its examples by class."""
+        return self.balanced_subset is not None or self.balanced_batches is not None
+
+    @property
     def needs_refined(self) -> bool:
         """Whether anything of stage 2 looks at D̂: the term, a transition matrix, or CE on D̂."""
         return self.covariance or self.relabel or self.warm_start or self.base not in ("ce", "gce")

@@ -99,9 +99,8 @@ def _check_second_stage(cal: "CAL") -> None:
             f"rounds={cal.rounds} renew D̂, which nothing here looks at; set rounds=1, or leave "
             "covariance as it is"
         )
-    balanced = cal.balanced_subset is not None or cal.balanced_batches is not None
     # An example may come twice, and in another process meet another average, or never come.
-    if cal.rounds > 1 and balanced:
+    if cal.rounds > 1 and cal.balanced:
         raise ValueError(
             f"rounds={cal.rounds} takes every example once an epoch; leave balanced_subset and "
             "balanced_batches out"

@@ -186,8 +186,7 @@ class CrossFittedCAL(CAL):
         back less predicts some more.
         """
         best = self.plan.weight_decay
-        like_sieves = self.relabel and self.plainly_sieved and not self.balanced
-        if not (best > decays[0] and like_sieves):
+        if not (best > decays[0] and self.may_hold_back_less):
             return self
         # By name, since stages are called so; a user may name the plan's own among the others.
         smaller = {f"{one:g}": one for one in sorted(decays, reverse=True) if one < best}
@@ -213,9 +212,9 @@ class CrossFittedCAL(CAL):
         return replace(self, plan=replace(self.plan, weight_decay=best))
 
     @property
-    def balanced(self) -> bool:
-        """Whether stage 2 draws its examples by class."""
-        return self.balanced_subset is not None or self.balanced_batches is not None
+    def may_hold_back_less(self) -> bool:
+        """Whether stage 2 differs from the sieves in its labels alone, so that it can be tried."""
+        return self.relabel and self.plainly_sieved and not self.balanced
 
     @property
     def plainly_sieved(self) -> bool:
