@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from covlearn.capture import CapturedEpoch
 from covlearn.checkpoint import Checkpoint
 from covlearn.data import Augmentation, Loaded, Resident, Split
+from covlearn.data.loaded import STEPS_AHEAD
 from covlearn.engine import Machine, Plan, train
 from covlearn.evaluation import model_bytes
 from covlearn.ledger import Ledger
@@ -163,6 +164,22 @@ def test_loaded_batches_are_those_of_the_cpu() -> None:
         assert torch.equal(ours.idx.cpu(), theirs.idx)
         torch.testing.assert_close(ours.x.cpu(), theirs.x)
         torch.testing.assert_close(ours.mix.x.cpu(), theirs.mix.x)
+
+
+def test_what_is_read_is_not_far_ahead_of_the_device() -> None:
+    split = images()
+    data = Loaded(
+        Images(split.x), split.y, split.num_classes, augmentation=split.augmentation,
+        batch_size=16, device="cuda",
+    )  # fmt: skip
+    steps: list[torch.cuda.Event] = []
+    waiting = []
+    for _ in data.raw(0):
+        waiting.append(sum(not step.query() for step in steps))
+        torch.cuda._sleep(50_000_000)  # cycles: some 30 ms, in which many batches could be read
+        steps.append(torch.cuda.current_stream().record_event())
+    assert len(steps) > 4 * STEPS_AHEAD
+    assert 1 < max(waiting) <= STEPS_AHEAD
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -16,6 +16,7 @@ from covlearn.data.readers import Readers, can_fork
 from covlearn.kinds import checked
 
 WORKER_SECONDS = 120.0
+STEPS_AHEAD = 4  # of the device: the host's batches beyond that only hold pinned memory
 
 
 class Loaded(_Batches):
@@ -63,6 +64,7 @@ class Loaded(_Batches):
         """What the batches of an epoch are made of, on the device."""
         host_key = counter.key(self.seed, epoch)
         asked: deque[tuple[Tensor, Tensor, Tensor | None]] = deque()
+        launched: deque[torch.cuda.Event] = deque()
 
         def requests() -> Iterator[list[int]]:
             # On the host: a list of positions on a GPU would have to wait for the step before.
@@ -82,6 +84,10 @@ class Loaded(_Batches):
             elif self.augmentation is None:
                 raw = raw.clone()  # what was read is overwritten by the next
             yield Raw(self._on_device(whole), self._on_device(request), raw)
+            if self.device.type == "cuda":
+                launched.append(torch.cuda.current_stream(self.device).record_event())
+                if len(launched) > STEPS_AHEAD:
+                    launched.popleft().synchronize()
 
     def _on_device(self, values: Tensor) -> Tensor:
         if self.device.type != "cuda":
