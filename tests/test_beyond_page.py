@@ -55,6 +55,9 @@ def test_a_row_of_the_page_is_that_of_the_records(title: str, column: str) -> No
         ("cifar10/clean", "ce"),
         ("cifar10/confused 0.1", "recommended"),
         ("cifar10/confused 0.4", "recommended"),
+        ("cifar10/confused 0.4", "published"),
+        ("cifar10/confused 0.4", "ce"),
+        ("cifar10/0.4", "ce averaged"),
     ],
 )
 def test_what_was_run_beside_the_table(column: str, row: str) -> None:
@@ -74,3 +77,23 @@ def test_how_far_above_the_published_recipe_it_is() -> None:
     ]
     assert min(points) > 0
     assert f"{sum(points) / len(points):.1f} points above CAL as published" in PAGE
+
+
+def test_what_the_covariance_adds_to_ce_on_the_same_labels() -> None:
+    table = json.loads((ROOT / "results" / "table1" / "table.json").read_text(encoding="utf-8"))
+    best, last = (
+        {
+            found["column"]: found
+            for found in table["differences"]
+            if (found["first"], found["second"], found["rule"]) == ("cal", "relabel", rule)
+        }
+        for rule in ("best", "last")
+    )
+    at = "cifar10/0.6"
+    assert f"{best[at]['mean']:.2f} ± {best[at]['error']:.2f} points above CE on the same" in PAGE
+    assert (
+        f"{last[at]['mean']:.2f} ± {last[at]['error']:.2f} at the last (n = {last[at]['n']}" in PAGE
+    )
+    at = "cifar10/0.4"
+    assert f"at 0.4 {best[at]['mean']:.2f} and {last[at]['mean']:.2f} (one trial" in PAGE
+    assert best[at]["n"] == 1
