@@ -19,7 +19,13 @@ RESULTS = HERE.parent / "results"
 TABLES = (*sorted(HERE.glob("table*.toml")), HERE / "differences.toml")
 BEYOND = tuple(
     HERE / name
-    for name in ("beyond.toml", "targets.toml", "targets_cifar10.toml", "reliability.toml")
+    for name in (
+        "beyond.toml",
+        "ingredients.toml",
+        "targets.toml",
+        "targets_cifar10.toml",
+        "reliability.toml",
+    )
 )
 
 
