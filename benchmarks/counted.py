@@ -1,11 +1,13 @@
-"""On how many of the sieves' predictions the T of `fit`'s verdicts is counted.
+"""On how many of the sieves' predictions the T of `fit`'s verdicts is counted, and how it grows.
 
     python -m benchmarks.counted          # four data sets, nine noises; minutes
 
 T is counted where the sieves are surest, since elsewhere their own errors look like wrong labels.
-But labels that are wrong where examples are hard, as people's are, are not there. Of each share,
-by clean labels: how well verdicts find wrong labels, the share of repaired labels that is right,
-and by how many points quality is off. D̂, and so the network, is the same for all.
+But labels that are wrong where examples are hard, as people's are, are not there, so that labels
+count as wrong more often where predictions are less sure. Of each share, and of the one in use with
+T as it is everywhere, by clean labels: how well verdicts find wrong labels, the share of repaired
+labels that is right, and by how many points quality is off. D̂, and so the network, is the same
+for all.
 """
 
 import argparse
@@ -19,15 +21,16 @@ import torch
 
 from benchmarks.detection import detection, noisy_labels
 from benchmarks.peers import ALL_NOISES, load
-from covlearn.calibration import label_posterior, surest_transition
+from covlearn.calibration import label_posterior, surest_transition, wrong_by_sureness
 from covlearn.engine import Machine
 from covlearn.evaluation import environment
-from covlearn.fitting import SCALE_SPREAD, fit_split, set_up
+from covlearn.fitting import COUNTED, SCALE_SPREAD, fit_split, set_up
 from covlearn.metrics import calibration_error, reliability
 from covlearn.verdicts import judge
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "counted.json"
 SHARES = (0.25, 0.5, 0.75, 1.0)
+ALIKE = f"{COUNTED}, alike everywhere"
 SEEDS = {"digits": 3, "breast_cancer": 3, "wine": 3, "fashion": 1}
 
 
@@ -39,15 +42,18 @@ def one(name: str, noise: str, seed: int) -> dict[str, Any]:
     judge_by = fit.own_logits if fit.evidence.contradictory else fit.crossed
     given, right = split.y.numpy(), clean.y.numpy()
     found: dict[str, Any] = {"evidence": fit.evidence.found}
-    for share in SHARES:
+    for variant, share in [(ALIKE, COUNTED), *((str(share), share) for share in SHARES)]:
         transition = surest_transition(fit.crossed, split.y, surest=share)
-        logits = label_posterior(judge_by, split.y, transition, spread=SCALE_SPREAD)
+        times = None
+        if fit.evidence.found and variant != ALIKE:
+            times = wrong_by_sureness(fit.crossed, split.y, transition)
+        logits = label_posterior(judge_by, split.y, transition, times=times, spread=SCALE_SPREAD)
         verdicts = judge(split.y, logits, evidence=fit.evidence.found)
         row = detection(
             given, right, verdicts.decision != "keep", 1 - verdicts.quality, verdicts.refined
         )
         quality = reliability(torch.from_numpy(verdicts.quality), split.y == clean.y)
-        found[str(share)] = {
+        found[variant] = {
             "f1": row.get("f1"),
             "average_precision": row.get("average_precision"),
             "flagged": row["flagged"],
@@ -65,11 +71,11 @@ def means(cells: dict[str, Any], *, confused: bool) -> dict[str, dict[str, float
         if "/none/" not in name and ("confused" in name) == confused
     ]
     return {
-        str(share): {
-            figure: statistics.fmean(cell[str(share)][figure] for cell in chosen)
+        name: {
+            figure: statistics.fmean(cell[name][figure] for cell in chosen)
             for figure in ("f1", "average_precision", "share_right", "quality_off")
         }
-        for share in SHARES
+        for name in (ALIKE, *map(str, SHARES))
     }
 
 

@@ -7,7 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from covlearn.calibration import calibrated_scale, label_posterior, surest_transition
+from covlearn.calibration import (
+    _likely,
+    calibrated_scale,
+    label_posterior,
+    surest_transition,
+    wrong_by_sureness,
+)
 from covlearn.noise import symmetric
 
 
@@ -113,6 +119,56 @@ def test_probabilities_are_as_often_right_as_they_say(rate: float, factor: float
         assert seen == pytest.approx(float(right[of].mean()), abs=0.07)
 
 
+def wrong_on_hard_examples(count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits that are always right, the true and the given labels, wrong where a logit is low."""
+    generator = torch.Generator().manual_seed(0)
+    clean = torch.arange(count) % 3
+    sure = torch.rand(count, generator=generator)
+    logits = 4 * sure[:, None] * torch.nn.functional.one_hot(clean, 3)
+    wrong = torch.rand(count, generator=generator) < 0.6 * (1 - sure) ** 2
+    return logits, clean, torch.where(wrong, (clean + 1) % 3, clean)
+
+
+def test_labels_that_are_wrong_on_hard_examples_are_found_by_how_sure_predictions_are() -> None:
+    logits, clean, given = wrong_on_hard_examples(6000)
+    transition = surest_transition(logits, given)
+    times = wrong_by_sureness(logits, given, transition)
+    by_quarter = [
+        float(times[surest]) for surest in (logits.amax(dim=1)).argsort()[[5900, 2000, 9]]
+    ]
+    assert by_quarter == sorted(by_quarter)
+    assert by_quarter[-1] > 3 * by_quarter[0]
+    wrong, flagged, believed = given != clean, {}, {}
+    for name, often in (("alike", None), ("by sureness", times)):
+        posterior = label_posterior(logits, given, transition, times=often).exp()
+        quality = posterior.gather(1, given[:, None]).flatten()
+        flagged[name] = float((quality < 0.5)[wrong].double().mean())
+        believed[name] = abs(float(quality.mean() - (~wrong).double().mean()))
+    assert flagged["by sureness"] > 2 * flagged["alike"]
+    assert believed["by sureness"] < believed["alike"]
+
+
+@pytest.mark.parametrize("often", [0.0, 0.5, 1.0, 3.0, 1000.0])
+def test_however_often_labels_are_wrong_they_are_distributed(often: float) -> None:
+    transition = torch.tensor([[0.7, 0.2, 0.1], [0.0, 1.0, 0.0], [0.3, 0.3, 0.4]])
+    likely = _likely(transition, torch.arange(3), torch.full((3,), often))
+    assert float(likely.min()) >= 0
+    torch.testing.assert_close(likely.sum(dim=0), torch.ones(3).double())
+    if often == 1.0:
+        torch.testing.assert_close(likely, transition.T.double())
+
+
+def test_labels_that_are_not_judged_are_not_counted() -> None:
+    logits, clean, given = wrong_on_hard_examples(900)
+    judged = torch.arange(900) < 600
+    transition = surest_transition(logits, given)
+    among = wrong_by_sureness(logits[judged], given[judged], transition)
+    given[~judged] = clean[~judged]
+    times = wrong_by_sureness(logits, given, transition, judged=judged)
+    assert torch.equal(times[judged], among)
+    assert bool((times[~judged] == 1).all())
+
+
 def test_a_label_that_cannot_be_leaves_finite_numbers() -> None:
     posterior = label_posterior(
         torch.tensor([[900.0, 0.0], [900.0, 0.0]]), torch.tensor([0, 1]), torch.eye(2)
@@ -129,3 +185,8 @@ def test_bad_input_is_a_sentence() -> None:
         surest_transition(logits, given + 3)
     with pytest.raises(ValueError, match="given"):
         calibrated_scale(logits, given[:2], torch.eye(3))
+    for times in (torch.ones(3), -torch.ones(4), torch.full((4,), torch.inf)):
+        with pytest.raises(ValueError, match="times must be 4 finite numbers"):
+            label_posterior(logits, given, torch.eye(3), times=times)
+    with pytest.raises(ValueError, match="transition"):
+        wrong_by_sureness(logits, given, torch.ones(3, 3))

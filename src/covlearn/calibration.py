@@ -10,8 +10,8 @@ T[i, j] = P(given = j | true = i) is counted where the classifier is surest, for
 are rare and what contradicts it are wrong labels. The scale a (one over a temperature) is the most
 likely one of the labels given that T: P(given | x) = Σ_y T[y, given] softmax(a · logits)_y. So
 contradictions that are as frequent everywhere are noise, and those that grow in number where the
-classifier is less sure are its own errors. Noise that depends on the example within its class is
-averaged over by T, and where classes overlap everywhere, noise and overlap look the same.
+classifier is less sure are its own errors, or labels that are wrong where examples are hard:
+:func:`wrong_by_sureness`. Nothing in the data tells the two apart, nor overlap of the classes.
 """
 
 import math
@@ -20,13 +20,16 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from covlearn.checks import Array, check_labels, check_scores, check_transition
+from covlearn.checks import Array, as_tensor, check_labels, check_scores, check_transition
 from covlearn.evidence import surest_mask
 from covlearn.kinds import checked
 
 PRIOR_COUNT = 10.0  # a class's row of T counts as if it had so many examples of the average row
 LOG_SCALES = (-3.0, 4.0)
 MOST_VALUES = 4_000_000  # of logits that a scale is fitted to: enough for one number
+PARTS = 4  # of the predictions of a class, from the surest on
+BLAMED = 0.5  # of the contradictions that T does not explain, on labels; else on the classifier
+MOST_WRONG = 0.9  # of the labels of a class, wherever
 
 
 @checked
@@ -54,10 +57,56 @@ def surest_transition(logits: Array, given: Array, *, surest: float = 0.25) -> T
 
 
 @checked
+def wrong_by_sureness(
+    logits: Array, given: Array, transition: Array, *, judged: Array | None = None
+) -> Tensor:
+    """How many times as often as T says the label of each example is wrong, (N,), at least once.
+
+    The share of contradicted predictions grows from the surest quarter of each predicted class to
+    the least sure. Half of what it has above the rate of T is put down to the labels: those of
+    examples that are hard are wrong more often. Labels that are not ``judged`` are not counted.
+
+    >>> logits = torch.eye(2).repeat(50, 1) * torch.linspace(5, 1, 100)[:, None]
+    >>> given = torch.tensor([0, 1] * 45 + [1, 0] * 5)  # wrong among the least sure
+    >>> known = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
+    >>> wrong_by_sureness(logits, given, known)[[0, 30, 60, 99]].round(decimals=1)
+    tensor([1.0000, 1.0000, 1.0000, 2.6000], dtype=torch.float64)
+    """
+    logits = check_scores(logits)
+    given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")
+    transition = check_transition(transition, num_classes=logits.shape[1]).double()
+    times = torch.ones(len(given), dtype=torch.float64)
+    if judged is not None:
+        judged = as_tensor(judged, name="judged").bool()
+        if judged.shape != given.shape:
+            raise ValueError(f"judged must say yes or no of {len(given)} labels")
+        times[judged] = wrong_by_sureness(logits[judged], given[judged], transition)
+        return times
+    predicted = logits.argmax(dim=1)
+    rate = float(1 - transition.diagonal()[predicted].mean())
+    most, inner = 1.0, torch.zeros(len(given), dtype=torch.bool)
+    for part in range(1, PARTS + 1):
+        outer = surest_mask(logits, part / PARTS)
+        these, inner = outer & ~inner, outer
+        wrong, count = int((predicted != given)[these].sum()), int(these.sum())
+        # Where T has no wrong labels, no number of times makes any.
+        most = max(most, (wrong + 0.5) / (count + 1) / max(rate, 1e-9))
+        times[these] = 1 + BLAMED * (most - 1)
+    return times
+
+
+@checked
 def calibrated_scale(
-    logits: Array, given: Array, transition: Array, *, spread: float = math.inf
+    logits: Array,
+    given: Array,
+    transition: Array,
+    *,
+    times: Array | None = None,
+    spread: float = math.inf,
 ) -> float:
     """The a that makes Σ_n ln Σ_y T[y, given_n] softmax(a · logits_n)_y largest.
+
+    ``times`` are those of :func:`wrong_by_sureness`.
 
     With a finite ``spread``, ln a is normal around zero with that deviation before anything is
     seen. Of a few hundred labels a classifier that contradicts T nowhere may be sure to any degree,
@@ -72,9 +121,10 @@ def calibrated_scale(
         raise ValueError(f"spread must be positive, got {spread}; math.inf is none")
     logits = check_scores(logits)
     given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")
-    likely_KK = check_transition(transition, num_classes=logits.shape[1]).double()
     step = math.ceil(logits.numel() / MOST_VALUES)
-    z_NK, likely_NK = logits[::step].double(), likely_KK.T[given[::step]]
+    z_NK = logits[::step].double()
+    transition = check_transition(transition, num_classes=logits.shape[1])
+    likely_NK = _likely(transition, given, times)[::step]
 
     def cost(log_scale: float) -> float:
         probs = (math.exp(log_scale) * z_NK).softmax(dim=1)
@@ -93,21 +143,44 @@ def calibrated_scale(
 
 @checked
 def label_posterior(
-    logits: Array, given: Array, transition: Array, *, spread: float = math.inf
+    logits: Array,
+    given: Array,
+    transition: Array,
+    *,
+    times: Array | None = None,
+    spread: float = math.inf,
 ) -> Tensor:
     """ln P(true = y | x, given), (N, K), with the scale that is the most likely one.
 
-    ``spread`` is that of :func:`calibrated_scale`.
+    ``times`` are those of :func:`wrong_by_sureness`, ``spread`` is :func:`calibrated_scale`'s.
 
     >>> logits = 10 * torch.eye(2).repeat(50, 1)
     >>> given = torch.tensor([0, 1] * 45 + [1, 0] * 5)
     >>> label_posterior(logits, given, torch.tensor([[0.9, 0.1], [0.1, 0.9]])).exp()[-1].round()
     tensor([0., 1.], dtype=torch.float64)
     """
-    scale = calibrated_scale(logits, given, transition, spread=spread)
+    scale = calibrated_scale(logits, given, transition, times=times, spread=spread)
     logits = check_scores(logits)
-    likely_KK = check_transition(transition, num_classes=logits.shape[1]).double().log()
     given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")
+    transition = check_transition(transition, num_classes=logits.shape[1])
     # ln 0 of an impossible label would make every class impossible where the model agrees with it.
-    joint_NK = (scale * logits.double()).log_softmax(dim=1) + likely_KK.T[given].clamp(min=-700)
+    likely_NK = _likely(transition, given, times).log().clamp(min=-700)
+    joint_NK = (scale * logits.double()).log_softmax(dim=1) + likely_NK
     return joint_NK.log_softmax(dim=1)
+
+
+def _likely(transition: Tensor, given: Tensor, times: Array | None) -> Tensor:
+    """P(given | true = y), (N, K), wrong labels so many times as likely as T says."""
+    transition = transition.double()
+    if times is None:
+        return transition.T[given]
+    times = as_tensor(times, name="times").double()
+    if times.shape != given.shape or not bool(((times >= 0) & times.isfinite()).all()):
+        raise ValueError(f"times must be {len(given)} finite numbers ≥ 0, one for each label")
+    wrong_KK = transition.clone().fill_diagonal_(0)
+    wrong_K = wrong_KK.sum(dim=1)
+    # Whatever the class, so that a row of probabilities stays one.
+    times_NK = torch.minimum(times[:, None], MOST_WRONG / wrong_K.clamp(min=1e-9))
+    likely_NK = times_NK * wrong_KK.T[given]
+    right_N = 1 - (times_NK * wrong_K).gather(1, given[:, None])
+    return likely_NK.scatter_(1, given[:, None], right_N)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from covlearn.calibration import label_posterior, surest_transition
+from covlearn.calibration import label_posterior, surest_transition, wrong_by_sureness
 from covlearn.config import Tree, nearest, override, parse_settings
 from covlearn.covariance import SecondOrder, covariance_table
 from covlearn.data import Augmentation, Split
@@ -227,9 +227,13 @@ def fit_split(
         # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came
         # from (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
         relearned = evidence.contradictory and run.refined_by is not None
-        transition = surest_transition(crossed[judged], split.y.cpu()[judged], surest=COUNTED)
+        given = split.y.cpu()
+        transition = surest_transition(crossed[judged], given[judged], surest=COUNTED)
+        times = None
+        if evidence.found:
+            times = wrong_by_sureness(crossed, given, transition, judged=judged)
         judge_by = own_logits if relearned else crossed
-        logits = label_posterior(judge_by, split.y.cpu(), transition, spread=SCALE_SPREAD)
+        logits = label_posterior(judge_by, given, transition, times=times, spread=SCALE_SPREAD)
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
     if split.trusted is not None:
         verdicts = decided(verdicts, split.trusted.numpy())

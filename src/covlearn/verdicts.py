@@ -34,7 +34,7 @@ KEEP, RELABEL, DROP, REVIEW = DECISIONS = ("keep", "relabel", "drop", "review")
 __all__ = ["Verdicts", "decided", "judge"]
 
 RELABEL_BELOW = 0.2
-REVIEW_BELOW, REVIEW_SHARE = 0.05, 0.01
+REVIEW_BELOW, REVIEW_SHARE = 0.5, 0.02
 BY_A_PERSON = "decided by a person"
 
 
