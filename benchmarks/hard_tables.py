@@ -97,7 +97,7 @@ def cell(task: tuple[str, str, int]) -> dict[str, Any]:
 def gains(cells: dict[str, Any]) -> dict[str, Any]:
     """Points of accuracy over cross-entropy, by what is wrong; F1 and share of what is flagged.
 
-    Where there is no evidence of wrong labels that is what is shown for review, 1 % at most.
+    Where there is no evidence of wrong labels that is what is shown for review, 2 % at most.
     """
     by_noise: dict[str, list[dict[str, Any]]] = {}
     for name, row in cells.items():

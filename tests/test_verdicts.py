@@ -56,8 +56,10 @@ def test_without_evidence_nothing_is_changed_and_few_are_shown() -> None:
     assert (verdicts.refined == 0).all()
     assert "labels are right on the whole" in verdicts.reason[0]
     assert "too little evidence" in verdicts.reason[70]
-    mild = judge(torch.zeros(300).long(), logs(*[[0.6, 0.4]] * 300), evidence=False)
-    assert mild.count("keep") == 300
+    mild = judge(torch.zeros(300).long(), logs(*[[0.3, 0.7]] * 300), evidence=False)
+    assert mild.count("review") == 6
+    right = judge(torch.zeros(300).long(), logs(*[[0.6, 0.4]] * 300), evidence=False)
+    assert right.count("keep") == 300
 
 
 def test_probabilities_that_round_to_zero_keep_their_order() -> None:

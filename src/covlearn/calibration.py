@@ -28,7 +28,7 @@ PRIOR_COUNT = 10.0  # a class's row of T counts as if it had so many examples of
 LOG_SCALES = (-3.0, 4.0)
 MOST_VALUES = 4_000_000  # of logits that a scale is fitted to: enough for one number
 PARTS = 4  # of the predictions of a class, from the surest on
-BLAMED = 0.5  # of the contradictions that T does not explain, on labels; else on the classifier
+BLAMED = 0.5  # of contradictions beyond T, on labels, else the classifier (benchmarks/counted.py)
 MOST_WRONG = 0.9  # of the labels of a class, wherever
 
 
@@ -57,40 +57,33 @@ def surest_transition(logits: Array, given: Array, *, surest: float = 0.25) -> T
 
 
 @checked
-def wrong_by_sureness(
-    logits: Array, given: Array, transition: Array, *, judged: Array | None = None
-) -> Tensor:
+def wrong_by_sureness(logits: Array, given: Array, transition: Array) -> Tensor:
     """How many times as often as T says the label of each example is wrong, (N,), at least once.
 
-    The share of contradicted predictions grows from the surest quarter of each predicted class to
-    the least sure. Half of what it has above the rate of T is put down to the labels: those of
-    examples that are hard are wrong more often. Labels that are not ``judged`` are not counted.
+    The predictions of each class are cut into quarters, from the surest on, and contradictions are
+    counted in each quarter of all classes together; their share is taken never to fall. Half of
+    what it has above the rate of T is put down to the labels: that those of hard examples are wrong
+    more often is assumed, for nothing in the data tells it from errors of the classifier.
 
     >>> logits = torch.eye(2).repeat(50, 1) * torch.linspace(5, 1, 100)[:, None]
     >>> given = torch.tensor([0, 1] * 45 + [1, 0] * 5)  # wrong among the least sure
     >>> known = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
     >>> wrong_by_sureness(logits, given, known)[[0, 30, 60, 99]].round(decimals=1)
-    tensor([1.0000, 1.0000, 1.0000, 2.6000], dtype=torch.float64)
+    tensor([1.0000, 1.0000, 1.0000, 2.5000], dtype=torch.float64)
     """
     logits = check_scores(logits)
     given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")
     transition = check_transition(transition, num_classes=logits.shape[1]).double()
-    times = torch.ones(len(given), dtype=torch.float64)
-    if judged is not None:
-        judged = as_tensor(judged, name="judged").bool()
-        if judged.shape != given.shape:
-            raise ValueError(f"judged must say yes or no of {len(given)} labels")
-        times[judged] = wrong_by_sureness(logits[judged], given[judged], transition)
-        return times
     predicted = logits.argmax(dim=1)
-    rate = float(1 - transition.diagonal()[predicted].mean())
+    rate = max(float(1 - transition.diagonal()[predicted].mean()), 1e-9)
+    times = torch.ones(len(given), dtype=torch.float64)
     most, inner = 1.0, torch.zeros(len(given), dtype=torch.bool)
     for part in range(1, PARTS + 1):
         outer = surest_mask(logits, part / PARTS)
         these, inner = outer & ~inner, outer
         wrong, count = int((predicted != given)[these].sum()), int(these.sum())
-        # Where T has no wrong labels, no number of times makes any.
-        most = max(most, (wrong + 0.5) / (count + 1) / max(rate, 1e-9))
+        # As if one more label were there, wrong as often as T says: a part may be empty.
+        most = max(most, (wrong + rate) / (count + 1) / rate)
         times[these] = 1 + BLAMED * (most - 1)
     return times
 
@@ -124,7 +117,8 @@ def calibrated_scale(
     step = math.ceil(logits.numel() / MOST_VALUES)
     z_NK = logits[::step].double()
     transition = check_transition(transition, num_classes=logits.shape[1])
-    likely_NK = _likely(transition, given, times)[::step]
+    times = None if times is None else _check_times(times, given)[::step]
+    likely_NK = _likely(transition, given[::step], times)
 
     def cost(log_scale: float) -> float:
         probs = (math.exp(log_scale) * z_NK).softmax(dim=1)
@@ -163,24 +157,29 @@ def label_posterior(
     logits = check_scores(logits)
     given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")
     transition = check_transition(transition, num_classes=logits.shape[1])
+    times = None if times is None else _check_times(times, given)
     # ln 0 of an impossible label would make every class impossible where the model agrees with it.
     likely_NK = _likely(transition, given, times).log().clamp(min=-700)
     joint_NK = (scale * logits.double()).log_softmax(dim=1) + likely_NK
     return joint_NK.log_softmax(dim=1)
 
 
-def _likely(transition: Tensor, given: Tensor, times: Array | None) -> Tensor:
+def _check_times(times: Array, given: Tensor) -> Tensor:
+    times = as_tensor(times, name="times").double()
+    if times.shape != given.shape or not bool(((times >= 0) & times.isfinite()).all()):
+        raise ValueError(f"times must be {len(given)} finite numbers ≥ 0, one for each label")
+    return times
+
+
+def _likely(transition: Tensor, given: Tensor, times: Tensor | None) -> Tensor:
     """P(given | true = y), (N, K), wrong labels so many times as likely as T says."""
     transition = transition.double()
     if times is None:
         return transition.T[given]
-    times = as_tensor(times, name="times").double()
-    if times.shape != given.shape or not bool(((times >= 0) & times.isfinite()).all()):
-        raise ValueError(f"times must be {len(given)} finite numbers ≥ 0, one for each label")
     wrong_KK = transition.clone().fill_diagonal_(0)
     wrong_K = wrong_KK.sum(dim=1)
-    # Whatever the class, so that a row of probabilities stays one.
-    times_NK = torch.minimum(times[:, None], MOST_WRONG / wrong_K.clamp(min=1e-9))
-    likely_NK = times_NK * wrong_KK.T[given]
-    right_N = 1 - (times_NK * wrong_K).gather(1, given[:, None])
-    return likely_NK.scatter_(1, given[:, None], right_N)
+    # So many times at most, that of each class some labels are right; T itself may have fewer.
+    most_K = (MOST_WRONG / wrong_K.clamp(min=1e-9)).clamp(min=1.0)
+    likely_NK = torch.minimum(times[:, None], most_K).mul_(wrong_KK.T[given])
+    right_N = 1 - torch.minimum(times, most_K[given]) * wrong_K[given]
+    return likely_NK.scatter_(1, given[:, None], right_N[:, None])

@@ -64,7 +64,7 @@ class CapturedEpoch:
         self.position.zero_()
 
     def replay(self) -> None:
-        """All steps of the epoch, one launch each; nothing here waits for the device."""
+        """All steps of the epoch, one launch each; nothing here waits, but for what is read."""
         every = None if self.average is None else self.average.every
         for number, size in enumerate(self.sizes, start=1):
             self._feed(size)
@@ -153,7 +153,7 @@ class CapturedFiles(CapturedEpoch):
         super().begin(epoch)
 
     def replay(self) -> None:
-        """All steps of the epoch; the host is ahead of the device by the batches that are read."""
+        """All steps of the epoch; the host is a few of them ahead of the device."""
         super().replay()
         # To its end, or the readers would still be at work for it when the next epoch begins.
         if next(self.reading, None) is not None:

@@ -231,7 +231,8 @@ def fit_split(
         transition = surest_transition(crossed[judged], given[judged], surest=COUNTED)
         times = None
         if evidence.found:
-            times = wrong_by_sureness(crossed, given, transition, judged=judged)
+            times = torch.ones(len(given), dtype=torch.float64)
+            times[judged] = wrong_by_sureness(crossed[judged], given[judged], transition)
         judge_by = own_logits if relearned else crossed
         logits = label_posterior(judge_by, given, transition, times=times, spread=SCALE_SPREAD)
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
