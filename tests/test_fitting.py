@@ -33,3 +33,22 @@ def test_labels_count_as_wrong_more_often_on_hard_examples_if_there_is_evidence(
     expected, other = (by_sureness, alike) if fit.evidence.found else (alike, by_sureness)
     torch.testing.assert_close(fit.logits, expected)
     assert not torch.allclose(fit.logits, other)
+
+
+def test_labels_that_a_person_decided_on_are_not_counted_as_contradictions() -> None:
+    clean = blobs(300, seed=0)
+    given = torch.from_numpy(symmetric(clean.y, rate=0.3, num_classes=3, seed=0).label)
+    trusted = torch.arange(300) < 150
+    split = replace(clean, y=torch.where(trusted, clean.y, given), trusted=trusted)
+    fit = fit_split(split, set_up("cal", split=split, device="cpu"), seed=0)
+    assert fit.evidence.found
+    asked = ~trusted
+    transition = surest_transition(fit.crossed[asked], split.y[asked], surest=COUNTED)
+    times = torch.ones(300, dtype=torch.float64)
+    times[asked] = wrong_by_sureness(fit.crossed[asked], split.y[asked], transition)
+    among_all = wrong_by_sureness(fit.crossed, split.y, transition)
+    assert not torch.allclose(times, among_all, rtol=0.01)  # else the test would see nothing
+    expected = label_posterior(
+        fit.own_logits, split.y, transition, times=times, spread=SCALE_SPREAD
+    )
+    torch.testing.assert_close(fit.logits, expected)
