@@ -23,7 +23,10 @@ def of_fit(result: "FitResult") -> list[str]:
     else:
         lines.append("No evidence that labels are wrong: none was changed.")
         if count["review"]:
-            lines.append(f"{count['review']:,} stand out and should be looked at by a person.")
+            verb = "stands" if count["review"] == 1 else "stand"
+            lines.append(
+                f"{labels(count['review'])} {verb} out and should be looked at by a person."
+            )
     return [*lines, f"Why: {result.evidence['sentence']}."]
 
 
