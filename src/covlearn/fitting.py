@@ -210,11 +210,11 @@ def fit_split(
         ).method
         assert isinstance(sieves, CrossFittedCAL)
         _, crossed = sieves.cross_fitted(view_of(run))
-    judged = split.judged
+    given, judged = split.y.cpu(), split.judged
     surest = sieves.surest if isinstance(sieves, CrossFittedCAL) else SUREST
     evidence = noise_evidence(
         crossed[judged],
-        split.y.cpu()[judged],
+        given[judged],
         surest=surest,
         tolerated=getattr(sieves, "tolerated", TOLERATED),
         significance=getattr(sieves, "significance", 0.01),
@@ -227,7 +227,6 @@ def fit_split(
         # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came
         # from (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
         relearned = evidence.contradictory and run.refined_by is not None
-        given = split.y.cpu()
         transition = surest_transition(crossed[judged], given[judged], surest=COUNTED)
         times = None
         if evidence.found:
