@@ -127,11 +127,17 @@ def test_a_part_is_updated_as_the_whole_is() -> None:
         assert torch.equal(mine, theirs)
 
 
-def test_an_average_follows_the_flat_weights() -> None:
+@pytest.mark.parametrize("in_one_pass", [False, True])
+def test_an_average_follows_the_flat_weights(in_one_pass: bool) -> None:
     model = make()
     average = Average(model, 0.5)
     working = Working(model, sgd(model))
-    average.follow(model)
+    start = weights(average.model)
+    average.follow(model, [part.weight for part in working.parts] if in_one_pass else [])
+    assert torch.equal(weights(average.model), start)
+    shared = {p.untyped_storage().data_ptr() for p in average.model.parameters()}
+    assert (len(shared) == 2) == in_one_pass
+    assert shared.isdisjoint(p.untyped_storage().data_ptr() for p in model.parameters())
     seen = []
     for seed in range(2):
         draw_gradients(working, torch.Generator().manual_seed(seed))
@@ -156,7 +162,9 @@ def test_only_sgd_gets_a_working_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert use_working_copy(step) is None
     assert step.model is model
     step = Step(model, sgd(model))
+    step.average = Average(model, 0.5)
     assert use_working_copy(step) is not None
+    assert len({p.untyped_storage().data_ptr() for p in step.average.model.parameters()}) == 2
     assert isinstance(step.optimizer, Working)
     assert step.model is step.optimizer.model
     trained = {id(parameter) for parameter in step.parameters}

@@ -18,6 +18,7 @@ from covlearn.data.loaded import STEPS_AHEAD
 from covlearn.engine import Machine, Plan, train
 from covlearn.evaluation import model_bytes
 from covlearn.ledger import Ledger
+from covlearn.memory import Memory
 from covlearn.methods import CAL, METHODS, Method
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
@@ -164,6 +165,26 @@ def test_loaded_batches_are_those_of_the_cpu() -> None:
         assert torch.equal(ours.idx.cpu(), theirs.idx)
         torch.testing.assert_close(ours.x.cpu(), theirs.x)
         torch.testing.assert_close(ours.mix.x.cpu(), theirs.mix.x)
+
+
+@pytest.mark.parametrize("num_classes", [3, 100])
+@pytest.mark.parametrize("size", [40, 300])
+def test_predictions_are_averaged_as_on_the_cpu(num_classes: int, size: int) -> None:
+    here, there = (
+        Ledger(size, d, memory=Memory(size, num_classes, decay=0.8, device=d))
+        for d in ("cpu", "cuda")
+    )
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        idx = torch.randperm(size, generator=generator)[: size - 7]
+        logits = 3 * torch.randn(len(idx), num_classes, generator=generator)
+        y = torch.randint(num_classes, idx.shape, generator=generator)
+        idx[5], logits[5], y[5] = idx[-1], logits[-1], y[-1]  # comes twice, and is one pass
+        here.write(idx, logits, y)
+        there.write(idx.cuda(), logits.cuda(), y.cuda())
+    for name, ours in here.state_dict().items():
+        theirs = there.state_dict()[name].cpu()
+        torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=2e-5, msg=name)
 
 
 def test_what_is_read_is_not_far_ahead_of_the_device() -> None:

@@ -9,7 +9,7 @@ rate nothing is left of them after thirty layers (docs/log.md), hence ``measure`
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -36,14 +36,23 @@ class Average(nn.Module):
         self.register_buffer("share", torch.zeros((), dtype=torch.float64, device=device))
         self.follow(model)
 
-    def follow(self, model: nn.Module) -> None:
-        """Takes the tensors that the model has now for those to average."""
-        pairs = zip(
-            [*self.model.parameters(), *self.model.buffers()],
-            [*model.parameters(), *model.buffers()],
-            strict=True,
-        )
-        self._pairs = [(ours.detach(), theirs.detach()) for ours, theirs in pairs]
+    @torch.no_grad()
+    def follow(self, model: nn.Module, flat: Sequence[Tensor] = ()) -> None:
+        """Takes the tensors that the model has now for those to average.
+
+        Parameters that are views of a ``flat`` tensor, each one starting where its storage does,
+        are averaged in one pass over that tensor: ours become views of one, too.
+        """
+        flats = {theirs.untyped_storage().data_ptr(): theirs for theirs in flat}
+        copies = {place: torch.zeros_like(theirs) for place, theirs in flats.items()}
+        self._flat_pairs = [(copies[place], theirs) for place, theirs in flats.items()]
+        self._pairs = []
+        for ours, theirs in zip(_tensors(self.model), _tensors(model), strict=True):
+            if (whole := copies.get(theirs.untyped_storage().data_ptr())) is not None:
+                view = whole.as_strided(theirs.shape, theirs.stride(), theirs.storage_offset())
+                ours.data = view.copy_(ours)
+            else:
+                self._pairs.append((ours.detach(), theirs.detach()))
 
     @torch.no_grad()
     def update(self, steps: int = 1) -> None:
@@ -53,11 +62,14 @@ class Average(nn.Module):
         """
         new = 1 - self.decay**steps
         self.share.mul_(1 - new).add_(new)
-        floats = [pair for pair in self._pairs if pair[0].is_floating_point()]
-        ours, theirs = zip(*floats, strict=True)
-        change = torch._foreach_sub(theirs, ours)
-        torch._foreach_mul_(change, (new / self.share).float())
-        torch._foreach_add_(ours, change)
+        weight = (new / self.share).float()
+        for ours, theirs in self._flat_pairs:
+            ours.lerp_(theirs, weight)
+        if floats := [pair for pair in self._pairs if pair[0].is_floating_point()]:
+            all_ours, all_theirs = zip(*floats, strict=True)
+            change = torch._foreach_sub(all_theirs, all_ours)
+            torch._foreach_mul_(change, weight)
+            torch._foreach_add_(all_ours, change)
         for counter_, value in self._pairs:
             if not counter_.is_floating_point():
                 counter_.copy_(value)
@@ -80,6 +92,10 @@ class Average(nn.Module):
             self.model(x)
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]
 
 
 class Best(nn.Module):

@@ -126,6 +126,11 @@ class Working:
         self.low.working.copy_(self.low.weight)
 
     @property
+    def parts(self) -> list[Flat]:
+        """The flat tensors with all weights that are learned."""
+        return [self.low] if self.rest is None else [self.low, self.rest]
+
+    @property
     def trained(self) -> list[Tensor]:
         """What autograd gives gradients to."""
         return [*self.copies, *(self.rest.parameters if self.rest else ())]
@@ -172,7 +177,7 @@ def use_working_copy(step: Step) -> Callable[[], None] | None:
         return None
     working = Working(model, optimizer)
     if step.average is not None:
-        step.average.follow(model)
+        step.average.follow(model, [part.weight for part in working.parts])
     step.model, step.optimizer = working.model, working
     step.parameters = working.trained
     return working.refresh

@@ -43,17 +43,28 @@ class Ledger(nn.Module):
     def write(self, idx: Tensor, logits: Tensor, y: Tensor) -> None:
         """Records a batch; of a committee (M, B, K), the mean of its logits."""
         logits = logits.float().mean(dim=0) if logits.ndim == 3 else logits
+        if logits.is_cuda and kernels.available():
+            self._write_by_kernel(idx, logits, y)
+            return
         if self.memory is not None:
             self.memory.write(idx, logits)
-        if logits.is_cuda and kernels.available():
-            from covlearn.kernels.step import written  # noqa: PLC0415  only where Triton is
-
-            written(logits, y, idx, (self.score, self.prediction, self.loss, self.learned))
-            return
         step = max(1, CACHED_VALUES // logits.shape[1])
         for start in range(0, len(idx), step):
             some = slice(start, start + step)
             self._write(idx[some], logits[some].float(), y[some])
+
+    def _write_by_kernel(self, idx: Tensor, logits: Tensor, y: Tensor) -> None:
+        from covlearn.kernels.step import written  # noqa: PLC0415  only where Triton is
+
+        rows = (self.score, self.prediction, self.loss, self.learned)
+        memory = self.memory
+        if memory is None:
+            written(logits, y, idx, rows)
+        elif memory.label is None:
+            written(logits, y, idx, rows, memory.value, memory.decay)
+        else:  # the largest classes must be found, which the kernel cannot
+            written(logits, y, idx, rows)
+            memory.write(idx, logits)
 
     def _write(self, idx: Tensor, logits: Tensor, y: Tensor) -> None:
         log_BK = logits.softmax(dim=1).add_(1e-8).log_()

@@ -101,9 +101,23 @@ def moved(
 
 @triton.jit
 def _written(
-    logits, y, idx, score, prediction, loss, learned, num_classes, stride, CLASSES: tl.constexpr
+    logits,
+    y,
+    idx,
+    score,
+    prediction,
+    loss,
+    learned,
+    average,
+    decay,
+    size,
+    num_classes,
+    stride,
+    CLASSES: tl.constexpr,
+    AVERAGED: tl.constexpr,
+    OTHERS: tl.constexpr,
 ):
-    """One row of the ledger."""
+    """One row of the ledger, and of the average of predictions."""
     example = tl.program_id(0)
     k = tl.arange(0, CLASSES)
     inside = k < num_classes
@@ -111,7 +125,8 @@ def _written(
     value = value.to(tl.float32)
     top = tl.argmax(value, axis=0)
     power = tl.exp(value - tl.max(value, axis=0))
-    log = tl.log(power / tl.sum(power, axis=0) + 1e-8)
+    prob = power / tl.sum(power, axis=0)
+    log = tl.log(prob + 1e-8)
     label = tl.load(y + example)
     row = tl.load(idx + example)
     own = -tl.sum(tl.where(k == label, log, 0.0), axis=0)
@@ -120,21 +135,46 @@ def _written(
     tl.store(prediction + row, top.to(tl.int32))
     # Of whole numbers: the order of additions does not matter.
     tl.atomic_add(learned + row, (top == label).to(tl.int32))
+    if AVERAGED:
+        # An example that comes twice in a batch is one pass over it: the last one's.
+        again = 0
+        for start in range(0, size, OTHERS):
+            other = start + tl.arange(0, OTHERS)
+            later = (other > example) & (other < size)
+            same = later & (tl.load(idx + other, mask=later, other=-1) == row)
+            again += tl.sum(same.to(tl.int32), axis=0)
+        mine = inside & (again == 0)
+        place = average + row * num_classes + k
+        old = tl.load(place, mask=mine, other=0.0)
+        tl.store(place, decay * old + (1 - decay) * prob, mask=mine)
 
 
 def written(
-    logits: Tensor, y: Tensor, idx: Tensor, rows: tuple[Tensor, Tensor, Tensor, Tensor]
+    logits: Tensor,
+    y: Tensor,
+    idx: Tensor,
+    rows: tuple[Tensor, Tensor, Tensor, Tensor],
+    average: Tensor | None = None,
+    decay: float = 0.0,
 ) -> None:
-    """Writes a batch into the ledger's score, prediction, loss and number of times learned."""
+    """Writes a batch into the ledger's score, prediction, loss and number of times learned.
+
+    With an ``average`` p̄ (N, K) also p̄ ← decay · p̄ + (1 − decay) · p, as ``Memory.write`` does.
+    """
     num_classes = logits.shape[1]
     _written[(len(logits),)](
         logits,
         y,
         idx,
         *rows,
+        logits if average is None else average,
+        decay,
+        len(logits),
         num_classes,
         logits.stride(0),
         CLASSES=triton.next_power_of_2(num_classes),
+        AVERAGED=average is not None,
+        OTHERS=128,
         num_warps=1,
     )
 
