@@ -1,6 +1,7 @@
 """The scripts behind results/beyond: at a small size they write what the committed files hold."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from benchmarks import confused, fit_cifar10, last_network, with_label
 from covlearn import cli
+from covlearn.bench.figures import draw
+from covlearn.bench.table import read_table
 from covlearn.data.sources import load_data, with_noise
 from covlearn.fitted import load
 from covlearn.metrics import calibration_error
@@ -127,3 +130,19 @@ def test_the_given_label_beside_the_last_networks_judgement(tmp_path: Path) -> N
 
 def read_labels(run: Path) -> Any:
     return np.genfromtxt(run / "labels.csv", delimiter=",", names=True)
+
+
+def test_rows_that_share_labels_have_one_picture_of_them(tmp_path: Path) -> None:
+    table = read_table(RESULTS.parents[1] / "benchmarks" / "targets_cifar10.toml")
+    columns = tuple(
+        each for each in table.columns if each.name in ("cifar10/0.4", "cifar10/ptd 0.4")
+    )
+    drawn = draw(replace(table, columns=columns), RESULTS / "targets_cifar10", tmp_path)
+    expected = {
+        f"{column}_{name}.png"
+        for column in ("cifar10_0.4", "cifar10_ptd_0.4")
+        for name in (
+            "test_accuracy", "memorisation", "hard_scores", "hard_transition", "hard_reliability",
+        )
+    }  # fmt: skip
+    assert {path.name for path in drawn} == expected  # and none by rate: each noise has one

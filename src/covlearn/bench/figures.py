@@ -37,10 +37,11 @@ def _of_column(table: Table, column: Column, folder: Path, out: Path) -> Iterato
     for key, title in CURVES.items():
         if (path := _curves(column, shown, key, title, out / f"{name}_{key}.png")) is not None:
             yield path
+    drawn = []  # rows that share a D̂ need its pictures once
     for row, run in shown.values():
         kept = run / records.REFINEMENT
-        if kept.exists():
-            refinement = read_json(kept)
+        if kept.exists() and (refinement := read_json(kept)) not in drawn:
+            drawn.append(refinement)
             result = records.read_result(run)
             threshold = None if result is None else result.facts.get("threshold")
             where = f"{column.name}, {row.title or row.name}, trial 0"
@@ -127,16 +128,16 @@ def _reliability(refinement: dict[str, Any], where: str, path: Path) -> Path:
 
 
 def _against_rate(table: Table, folder: Path, path: Path) -> Path | None:
-    """The figure that the table compares, by noise rate: one line a row and data set."""
+    """The figure that the table compares, by noise rate: one line a row, data set and noise."""
     figure, axes = _axes()
     drawn = False
     entries = collect(table, folder)
     for row in table.rows:
-        for data in dict.fromkeys(column.data for column in table.columns):
+        for data, noise in dict.fromkeys(_data_and_noise(column) for column in table.columns):
             points = [
                 (each.column.rate, each.ours.mean, each.ours.std or 0.0)
                 for each in entries
-                if each.row is row and each.column.data == data
+                if each.row is row and _data_and_noise(each.column) == (data, noise)
                 if each.ours is not None and each.column.rate is not None
             ]
             if len(points) > 1:
@@ -149,6 +150,10 @@ def _against_rate(table: Table, folder: Path, path: Path) -> Path | None:
     axes.set(xlabel="noise rate", ylabel="test accuracy, %", title=table.title)
     axes.legend(fontsize=7)
     return _saved(figure, path)
+
+
+def _data_and_noise(column: Column) -> tuple[str, str]:
+    return column.data, column.noise.partition(":")[0]
 
 
 def _axes() -> tuple[Any, Any]:
