@@ -16,6 +16,7 @@ from covlearn.engine import Machine
 from covlearn.evaluation import Progress
 from covlearn.kinds import check_fields, checked
 from covlearn.methods import METHODS, Method, presets
+from covlearn.methods.from_scratch import from_scratch
 from covlearn.records import Result, differences
 from covlearn.run import fit_and_evaluate
 
@@ -113,6 +114,10 @@ def _before_settings(job: Job) -> Method:
     """The job's method as its preset has it."""
     if job.preset is None:
         return make_method(job.method)
+    own_images = presets.images_inside(Path(job.data))
+    if job.preset == "recommended" and own_images is not None:
+        size, num_classes = own_images
+        return from_scratch(job.method, num_examples=size, num_classes=num_classes).method
     return presets.preset(job.preset, job.method, presets.data_kind(job.data))
 
 

@@ -12,6 +12,7 @@ import pytest
 from covlearn import cli, records
 from covlearn.config import leaves, plain, typed
 from covlearn.engine import Plan
+from covlearn.job import Job, settled
 from covlearn.methods import CAL, METHODS
 from covlearn.methods.presets import (
     BY_BOTH,
@@ -266,6 +267,20 @@ def test_many_small_images_are_of_cifars_kind_whatever_their_file_is_called(
         file, x=np.zeros((count, *shape), dtype), y=np.arange(count) % (highest + 1)
     )
     assert data_kind(str(file)) == kind
+
+
+@pytest.mark.parametrize(
+    ("preset", "classes", "scale"), [("recommended", 14, 1.4), ("published", 14, 1.0)]
+)
+def test_own_images_are_trained_as_fit_would(
+    preset: str, classes: int, scale: float, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.npz"
+    y = np.arange(10_000) % classes
+    np.savez_compressed(file, x=np.zeros((10_000, 16, 16, 3), np.uint8), y=y)
+    method, _ = settled(Job(data=str(file), method="cal", preset=preset))
+    assert isinstance(method, CAL)
+    assert method.prior_scale == scale
 
 
 @pytest.mark.parametrize(

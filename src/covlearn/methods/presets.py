@@ -112,16 +112,22 @@ def data_kind(name: str) -> str:
 
 
 def _kind_inside(path: Path) -> str:
+    images = images_inside(path)
+    return "small" if images is None else kind_of_images(images[1])
+
+
+def images_inside(path: Path) -> tuple[int, int] | None:
+    """How many images of how many classes an .npz file has, if they are many and small."""
     if path.suffix != ".npz":
-        return "small"
+        return None
     try:
         arrays = read_arrays(path, look=True)
         x, y = arrays["x"], arrays["y"]
     except (OSError, ValueError, KeyError):
-        return "small"  # what is wrong with the file is said when it is read
+        return None  # what is wrong with the file is said when it is read
     labelled = y.dtype.kind in "iu" and y.ndim == 1 and y.size > 0
     images = x.dtype == "uint8" and x.ndim == 4 and many_small_images(len(x), x.shape[1:])
-    return kind_of_images(int(y.max()) + 1) if labelled and images else "small"
+    return (len(x), int(y.max()) + 1) if labelled and images else None
 
 
 @checked
