@@ -312,7 +312,7 @@ def test_a_dry_run_says_how_often_each_plan_is_gone_through(
     sieves, network, plain = re.findall(
         r"\n  (?:sieves|network|the same).*", capsys.readouterr().out
     )
-    assert sieves.endswith(", 15 times")
+    assert sieves.endswith(", 25 times")
     assert ", after up to 15 trials of that, if its sieves need the largest" in network
     assert plain.endswith(", after 5 trials of that; or as the sieves, if these predict more")
     assert cli.main([*plainly, "--set", "relabel=false"]) == 0

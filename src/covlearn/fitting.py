@@ -209,7 +209,8 @@ def fit_split(
             shape=tuple(split.x.shape[1:]),
         ).method
         assert isinstance(sieves, CrossFittedCAL)
-        _, crossed = sieves.cross_fitted(view_of(run))
+        chosen, first = sieves.cross_fitted(view_of(run))
+        crossed = chosen.of_all_deals(view_of(run), first)
     given, judged = split.y.cpu(), split.judged
     surest = sieves.surest if isinstance(sieves, CrossFittedCAL) else SUREST
     evidence = noise_evidence(

@@ -39,6 +39,7 @@ METHOD = CrossFittedCAL(
         METHOD,
         replace(METHOD, relabel=False, average_share=0.2),
         replace(METHOD, decays=(0.0,)),
+        replace(METHOD, deals=2),
         replace(METHOD, plain_plan=PLAN, may_hold_back=True, tolerated=0.99),
     ],
 )
@@ -304,6 +305,30 @@ def test_every_class_counts_alike() -> None:
     assert share_predicted(both, given) == pytest.approx((8 / 9 + 1) / 2)
 
 
+def test_the_mean_of_several_deals_counts() -> None:
+    run, other = (LocalRun(NOISY, net_options={"hidden": [8]}, seed=3) for _ in range(2))
+    method = replace(METHOD, deals=3)
+    _, first = method.cross_fitted(run)
+    assert METHOD.of_all_deals(run, first) is first
+    probs = [first.double().softmax(dim=1)]
+    for deal in (2, 3):
+        fold = stratified_folds(NOISY.y, 3, seed=3, deal=deal)
+        assert not torch.equal(fold, stratified_folds(NOISY.y, 3, seed=3, deal=deal - 1))
+        again = method.fold_logits(other, fold, range(3), f" of deal {deal}")
+        probs.append(again.double().softmax(dim=1))
+    mean = method.of_all_deals(run, first).double().exp()
+    torch.testing.assert_close(mean, torch.stack(probs).mean(dim=0), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("rows", "shape", "deals"), [(999, (5,), 3), (1_000, (5,), 1), (999, (16, 16, 1), 1)]
+)
+def test_few_rows_are_dealt_out_three_times(rows: int, shape: tuple[int, ...], deals: int) -> None:
+    method = recommended("cal", num_examples=rows, num_classes=3, shape=shape).method
+    assert isinstance(method, CrossFittedCAL)
+    assert method.deals == deals
+
+
 def test_wrong_labels_are_refined() -> None:
     clean = blobs(300, seed=0)
     noisy = torch.from_numpy(symmetric(clean.y, rate=0.3, num_classes=3, seed=0).label)
@@ -322,6 +347,7 @@ def test_wrong_labels_are_refined() -> None:
     assert (posterior.exp().max(dim=1).values[~kept] < 0.7).all()
     sieves = [f"sieve-{number}" for number in range(5)]
     others = [f"{name} with weight decay {decay}" for decay in (0.3, 0.009) for name in sieves]
+    others += [f"{name} of deal {deal}" for deal in (2, 3) for name in sieves]
     tried = {stage for stage in run.history if stage.startswith("refined-")}
     assert set(run.history) == {*sieves, *others, *tried, "relabel"}
     assert bool(tried) == (run.facts["weight_decay_of_sieves"] == 0.3)
@@ -377,6 +403,7 @@ def test_the_average_spans_a_share_of_the_steps() -> None:
     ("changes", "message"),
     [
         ({"folds": 1}, "folds must be at least 2"),
+        ({"deals": 0}, "deals must be at least 1"),
         ({"labels": "file.npy"}, "makes D̂ itself"),
         ({"warm_start": True}, "makes D̂ itself"),
         ({"average_share": 1.0}, "average_share must lie in"),

@@ -198,7 +198,7 @@ def times(plan: str, method: "CrossFittedCAL", num_examples: int) -> str:
     """How often a plan is gone through, if more than once."""
     tried = method.folds_tried(num_examples)
     if plan == "sieve_plan":
-        return f", {method.folds + len(method.decays) * tried} times"
+        return f", {method.deals * method.folds + len(method.decays) * tried} times"
     if plan == "plan" and method.decays and method.may_hold_back_less:
         most = (1 + len(method.decays)) * tried
         return f", after up to {most} trials of that, if its sieves need the largest weight decay"

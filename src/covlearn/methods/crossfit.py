@@ -40,6 +40,8 @@ class CrossFittedCAL(CAL):
     """CAL whose D̂ comes from ``folds`` sieves; cross-entropy where no label looks wrong."""
 
     folds: int = 5
+    deals: int = 1
+    """How often examples are dealt out into folds; the mean of what the sieves say is taken."""
     surest: float = 0.25
     """The share of surest predictions, of each class, in which evidence is looked for."""
     tolerated: float = 0.02
@@ -66,6 +68,8 @@ class CrossFittedCAL(CAL):
             raise ValueError(f"average_share must lie in [0, 1), got {self.average_share}")
         if self.folds < 2:
             raise ValueError(f"folds must be at least 2, got {self.folds}")
+        if self.deals < 1:
+            raise ValueError(f"deals must be at least 1, got {self.deals}")
         if not all(0 <= decay < math.inf for decay in self.decays):
             raise ValueError(f"decays must be finite and at least 0, got {self.decays}")
         if len({f"{decay:g}" for decay in self.decays}) < len(self.decays):
@@ -85,9 +89,9 @@ class CrossFittedCAL(CAL):
         self.check_bounds()
         noisy = run.split.y.cpu()
         decays = (self.plan.weight_decay, *self.decays)
-        self, logits = self.cross_fitted(run)  # noqa: PLW0642
-        probs = logits.softmax(dim=1)
-        score = adjusted_loss(probs, noisy)
+        self, first = self.cross_fitted(run)  # noqa: PLW0642
+        logits = self.of_all_deals(run, first)
+        score = adjusted_loss(logits.softmax(dim=1), noisy)
         judged = run.split.judged
         evidence = noise_evidence(
             logits[judged],
@@ -106,7 +110,7 @@ class CrossFittedCAL(CAL):
         if not evidence.contradictory:
             run.keep_labels(noisy, score, reason="no evidence of wrong labels", logits=logits)
             model = run.net("ce")  # plainly trained the same, bit for bit, as that of method ce
-            run.train("ce", model, CrossEntropy(), self.plan_of_all_labels(run, logits))
+            run.train("ce", model, CrossEntropy(), self.plan_of_all_labels(run, first))
             return model
         if self.threshold == "argmax":
             transition = surest_transition(logits[judged], noisy[judged], surest=self.surest)
@@ -157,6 +161,20 @@ class CrossFittedCAL(CAL):
             later = torch.isin(fold, torch.tensor(rest))
             logits[later] = best.fold_logits(run, fold, rest, name)[later]
         return best, logits
+
+    def of_all_deals(self, run: Run, first: Tensor) -> Tensor:
+        """The logarithm of the mean of the probabilities, of the first deal and the others.
+
+        What a sieve of a hundred examples says depends much on which ones it has seen.
+        """
+        if self.deals == 1:
+            return first
+        probs = first.double().softmax(dim=1)
+        for number in range(2, self.deals + 1):
+            fold = stratified_folds(run.split.y.cpu(), self.folds, seed=run.seed, deal=number)
+            again = self.fold_logits(run, fold, range(self.folds), f" of deal {number}")
+            probs += again.double().softmax(dim=1)
+        return (probs / self.deals).log().float()
 
     def plan_of_all_labels(self, run: Run, logits: Tensor) -> Plan:
         """How to train on the labels as they are: plainly, or held back as the sieves were.
@@ -334,9 +352,9 @@ def sure_labels(posterior: Tensor, noisy: Tensor, score: Tensor, *, sure: float)
     return Refined(label, keep=label == noisy, score=score)
 
 
-def stratified_folds(y: Tensor, folds: int, *, seed: int) -> Tensor:
-    """A fold for each example, each class spread evenly over them; a function of the seed."""
-    order = counter.permutation(counter.key(seed, folds), len(y))
+def stratified_folds(y: Tensor, folds: int, *, seed: int, deal: int = 1) -> Tensor:
+    """A fold for each example, each class spread evenly over them; a function of seed and deal."""
+    order = counter.permutation(counter.key(seed, deal * folds), len(y))
     order = order[y[order].argsort(stable=True)]
     fold = torch.empty_like(y)
     # Classes come one after the other, so that also those of one example go to different folds.

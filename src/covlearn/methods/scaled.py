@@ -2,12 +2,13 @@
 
 A batch of about 1.8·√N, at least 600 steps (fewer below 1,200 rows of features) and 20 epochs, and
 all schedules as shares of the epochs. CAL differs from its preset for small data: the sieves are
-cross-fitted, plainly trained and held back by half the epochs, a weight decay of 1/√N (3 % at most,
-less above 100 classes, more above 128 features), or a larger or smaller one where that predicts
-more (not for images), and an average of the weights, and the second stage is trained on D̂ in the
-same way, without the covariance and peer terms. D̂ holds the labels that are sure, given the sieves
-and the labels that came (:mod:`covlearn.calibration`). Where no label looks wrong, cross-entropy is
-trained as its own preset says, or with the plan of the sieves where that predicts more.
+cross-fitted, below 1,000 rows three times, plainly trained and held back by half the epochs, a
+weight decay of 1/√N (3 % at most, less above 100 classes, more above 128 features), or a larger or
+smaller one where that predicts more (not for images), and an average of the weights, and the second
+stage is trained on D̂ in the same way, without the covariance and peer terms. D̂ holds the labels
+that are sure, given the sieves and the labels that came (:mod:`covlearn.calibration`). Where no
+label looks wrong, cross-entropy is trained as its own preset says, or with the plan of the sieves
+where that predicts more.
 
 All of this was chosen on scikit-learn's bundled data and 10,000 images of Fashion-MNIST, by clean
 labels and a handful of seeds, and ``benchmarks/peers.py`` measures it on the same data; network and
@@ -34,6 +35,7 @@ SHORT_EPOCHS = 30  # of the presets for small data, which are stretched
 FEWEST_EPOCHS = 20
 MOST_AT_FULL_STEP = 128  # features
 FEW_IMAGES = 10_000
+FEW_ROWS = 1_000  # of which sieves depend on who has seen what, and are cheap
 COUNTED_IN_EPOCHS = ("forget_epochs", "warm_up_epochs", "prune_from", "prune_every", "sieve_from")
 
 
@@ -149,6 +151,7 @@ def cross_fitted(
         plan=plan,
         plain_plan=replace(method.plan, divide_lr=False),
         relabel=True,
+        deals=3 if num_examples < FEW_ROWS and not images else 1,
         average_share=1 / 6,
         # More leaves little but a linear function, which some tables need no more than; less is
         # for those that are hard to learn from (benchmarks/hard_tables.py).
