@@ -65,8 +65,8 @@ def test_the_diagnosis_is_said_and_written(run: Path, capsys: pytest.CaptureFixt
     names = {"forward": "Forward", "cal": "CAL"}
     assert marked[0].startswith(f"→ {names[written['recommended']]}: ")
     assert (written["recommended"] == "cal") == (test["p_value"] <= 0.05)
-    own = f"{run} was fitted with CAL: there is nothing to do."
-    assert (own in text) == (written["recommended"] == "cal")
+    assert f"{run} was fitted to labels that sieves had refined, " in text
+    assert "Next:" not in text
     with np.load(run / "refinement.npz") as file:
         np.testing.assert_allclose(written["covariance"], file["covariance"])
     for name in ("ash", "birch", "cedar"):
@@ -86,9 +86,9 @@ def test_the_next_command_fits_with_the_method_that_is_recommended(
         )
         for name in ("forward", "cal", "ce")
     }
-    own, *others = cli.diagnose.next_lines(advised["cal"], load(run))
-    assert own == f"{run} was fitted with CAL: there is nothing to do."
-    assert others == []
+    for name in ("cal", "forward"):
+        (said,) = cli.diagnose.next_lines(advised[name], load(run))
+        assert said.startswith(f"{run} was fitted to labels that sieves had refined, which suits")
     # Where there is no evidence of wrong labels, what was trained is cross-entropy.
     fitted = load(run)
     clean = replace(
@@ -97,19 +97,26 @@ def test_the_next_command_fits_with_the_method_that_is_recommended(
     )
     (said,) = cli.diagnose.next_lines(advised["ce"], clean)
     assert said == f"{run} was trained on all labels as they are: there is nothing to do."
-    head, command, note = cli.diagnose.next_lines(advised["forward"], load(run))
+    head, command, note = cli.diagnose.next_lines(advised["ce"], load(run))
     assert head == "Next:"
     words = shlex.split(command)
     assert words[:5] == ["covlearn", "fit", str(made / "table.csv"), "--label", "kind"]
-    assert words[5:9] == ["--method", "forward", "--set", "plan.epochs=3"]
-    assert words[9:] == ["net.hidden=[16]", "--out", str(tmp_path / "run-forward")]
-    assert note == "Settings that forward does not have are left out: folds=2."
+    assert words[5:9] == ["--method", "ce", "--set", "plan.epochs=3"]
+    assert words[9:] == ["net.hidden=[16]", "--out", str(tmp_path / "run-ce")]
+    assert note == "Settings that ce does not have are left out: folds=2."
     assert cli.main(words[1:]) == 0
     assert "Next:" in capsys.readouterr().out
-    config = load(tmp_path / "run-forward").config
-    assert config["method"]["name"] == "forward"
-    assert config["method"]["plan"]["epochs"] == 3
-    assert config["net"] == load(run).config["net"]
+    plainly = load(tmp_path / "run-ce")
+    assert plainly.config["method"]["name"] == "ce"
+    assert plainly.config["method"]["plan"]["epochs"] == 3
+    assert plainly.config["net"] == load(run).config["net"]
+    (said,) = cli.diagnose.next_lines(advised["ce"], plainly)
+    assert said == f"{plainly.folder} was fitted with CE: there is nothing to do."
+    for name in ("forward", "cal"):  # fit's own method, which is not named
+        head, command, *_ = cli.diagnose.next_lines(advised[name], plainly)
+        assert head == "Next:"
+        assert "--method" not in command
+        assert shlex.split(command)[-1] == str(tmp_path / "run-ce-cal")
 
 
 def test_where_settings_cannot_be_told_the_next_command_says_so(run: Path) -> None:

@@ -80,17 +80,27 @@ def diagnose(args: argparse.Namespace) -> int:
 
 
 def next_lines(found: "Diagnosis", fitted: "Fitted") -> list[str]:
-    """The command that fits with the method that the evidence speaks for."""
+    """The command that fits with the method that the evidence speaks for.
+
+    The sieves of ``fit`` refine labels by one T̂, whatever flips depend on, and what learns from
+    them needs no covariance: where Forward or CAL would do, they do, too.
+    """
     from covlearn.report.again import fit_with, option  # noqa: PLC0415
     from covlearn.report.words import CROSS_FITTED  # noqa: PLC0415
     from covlearn.saved import TRUSTED  # noqa: PLC0415
 
     method = found.recommended
     fitted_by = fitted.config["method"]["name"]
-    if method == ("cal" if fitted_by == CROSS_FITTED else fitted_by):
+    if method == fitted_by:
         return [f"{fitted.folder} was fitted with {NAMES[method]}: there is nothing to do."]
+    if method in ("forward", "cal") and fitted_by == CROSS_FITTED:
+        return [
+            f"{fitted.folder} was fitted to labels that sieves had refined, which suits either "
+            "kind of noise: there is nothing to do."
+        ]
     if method == "ce" and fitted_by == CROSS_FITTED and not fitted.result.evidence["found"]:
         return [f"{fitted.folder} was trained on all labels as they are: there is nothing to do."]
+    method = "cal" if method == "forward" else method
     (words, note), folder = fit_with(fitted, method), fitted.folder
     if (folder / TRUSTED).exists():
         words += option("trusted", str(folder / TRUSTED))
