@@ -533,3 +533,16 @@ def test_a_bad_image_is_one_sentence_and_leaves_nothing(
     assert captured.err.count("\n") == 1
     assert "dark/bad.png: it" in captured.err
     assert list((tmp_path / "runs").glob("*")) == []
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_rows_that_come_twice_are_noted(
+    copies: int, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pd.read_csv(table).drop(columns="key", errors="ignore")
+    path = tmp_path / "copied.csv"
+    pd.concat([rows] * copies).to_csv(path, index=False)
+    out = tmp_path / "run"
+    assert cli.main(["fit", str(path), "--label", "kind", "--out", str(out), *QUICK]) == 0
+    said = "have the same features as another one; if they are copies, a wrong label"
+    assert (said in capsys.readouterr().out) == (copies == 2)

@@ -78,6 +78,9 @@ def test_decisions_are_kept_whatever_the_model_says(
     assert set(mine["reason"]) == {"decided by a person"}
     assert (labels.drop(index=list(wanted))["decision"] != "keep").sum() > 15
     assert not (labels.drop(index=list(wanted))["reason"] == "decided by a person").any()
+    doubted = 1 - labels.drop(index=list(wanted))["quality"].astype(float)
+    rate = json.loads((out / "result.json").read_text())["noise_rate"]
+    assert rate == pytest.approx(doubted.sum() / len(labels), abs=1e-3)
     assert cells.read_cells(out / "trusted.csv") == {
         "id": list(wanted),
         "label": list(wanted.values()),

@@ -51,7 +51,7 @@ from covlearn.kinds import checked
 from covlearn.local_run import input_shape, machine_config
 from covlearn.nets import build_net, load_pretrained, num_parameters
 from covlearn.noise.inputs import check_seed
-from covlearn.preparation import Standardizer
+from covlearn.preparation import Standardizer, note_on_copies
 from covlearn.run import method_name
 from covlearn.saved import COLUMNS, EXAMPLES, RECIPE, REFINEMENT, TABLE, TRUSTED
 from covlearn.stages import alone_in, digests_of_files, start_as
@@ -161,7 +161,7 @@ def fit_examples(
             evidence=asdict(fit.evidence) | {"sentence": fit.evidence.sentence},
             facts=plain(fit.facts),
             seconds=sum(record["seconds"] for stage in fit.history.values() for record in stage),
-            notes=list(examples.notes),
+            notes=[*examples.notes, *note_on_copies(prepared.split.x)],
         )
         if recording:
             write_files(folder, examples, prepared, fit, result)
