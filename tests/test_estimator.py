@@ -150,6 +150,10 @@ def test_a_class_of_one_example_is_kept() -> None:
     ("changes", "message"),
     [
         ({"y": np.zeros(30)}, "at least two classes, got one class, 0.0"),
+        (
+            {"y": np.array(["a", "b", None] * 10, object)},
+            "of one kind, got NoneType and str; leave",
+        ),
         ({"X": np.full((30, 2), np.nan)}, "NaN"),
         ({"y": np.array([1, "a", None] * 10, dtype=object)}, "label"),
         ({"method": "cla"}, "did you mean 'cal'"),

@@ -131,6 +131,12 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 )
         else:
             inputs, labels = validate_data(self, X, y, dtype=np.float64)
+        kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        if len(kinds) > 1:  # which cannot be sorted, such as None among strings
+            raise ValueError(
+                f"y must have labels of one kind, got {' and '.join(kinds)}; leave out examples "
+                "without a label"
+            )
         check_classification_targets(labels)
         return inputs, labels
 
