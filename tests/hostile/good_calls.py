@@ -158,6 +158,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "losses.peer": {"peer_logits": LOGITS, "peer_y": LABELS},
     "losses.per_class": {"loss": losses.cross_entropy},
     "methods.presets.data_kind": {"name": "cifar10"},
+    "methods.presets.images_inside": {"path": Path("images.npz")},
     "methods.presets.preset": {"name": "paper", "method": "cal", "data": "cifar10"},
     "methods.presets.protocol": {"name": "paper", "data": "cifar10"},
     "methods.scaled.recommended": {"method": "ce", "num_examples": 60, "shape": (3,)},

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from covlearn.inputs import images, pictures, read_examples, sources
-from tests.inputs.make import class_folders, picture
+from covlearn.inputs import images, pictures, read_examples, sources, table_files
+from tests.inputs.make import class_folders, picture, text
 
 FACTS = ("ids", "given", "classes", "notes", "skipped")
 
@@ -61,6 +61,30 @@ def test_rows_of_a_table_beyond_the_first_are_not_read(
     assert len(read_examples(tmp_path / "t.csv", look=True)) == 60
     with pytest.raises(ValueError, match="column 'size' must hold a finite number"):
         read_examples(tmp_path / "t.csv")
+
+
+def test_a_column_without_a_name(tmp_path: Path, table: pd.DataFrame) -> None:
+    table.to_csv(tmp_path / "t.csv")
+    alike(tmp_path / "t.csv")
+    alike(tmp_path / "t.csv", recipe=read_examples(tmp_path / "t.csv").recipe)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 1), slice(24, 26), slice(59, 60), slice(0, 60)])
+@pytest.mark.parametrize("more", [",", ",x"])
+def test_lines_with_a_cell_too_many_are_refused_in_the_same_words(
+    tmp_path: Path, table: pd.DataFrame, rows: slice, more: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "LOOKED_AT", 25)
+    monkeypatch.setattr(table_files, "ROWS_AT_ONCE", 10)
+    head, *lines = table.to_csv(index=False).splitlines()
+    lines[rows] = [f"{line}{more}" for line in lines[rows]]
+    text(tmp_path / "t.csv", head, *lines)
+    said = []
+    for look in (True, False):
+        with pytest.raises(ValueError, match=r"every line must have as many cells") as refused:
+            read_examples(tmp_path / "t.csv", look=look)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
 
 
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (9, 9, 3)])

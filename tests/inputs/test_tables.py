@@ -250,6 +250,11 @@ def test_the_other_kind_of_recipe(tmp_path: Path) -> None:
         read_examples(table(size=[1.0, 2.0]), recipe={"kind": "table"})
     with pytest.raises(ValueError, match="recipe must have format 1, got 99"):
         read_examples(table(size=[1.0, 2.0]), recipe=trained.recipe | {"format": 99})
+    whole = read_examples(table(size=[1.0, 2.0, 3.0, 5.0])).recipe
+    (column,) = whole["columns"]
+    for damaged in ({"decimal_comma": "no"}, {"columns": [column | {"odd_is_missing": 1}]}):
+        with pytest.raises(ValueError, match="it is damaged"):
+            read_examples(table(size=[1.0, 2.0]), recipe=whole | damaged)
 
 
 NUMBERS = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-9, 9))
@@ -338,3 +343,89 @@ def test_dates_beyond_nanoseconds(written: str, days: float | None) -> None:
     (found,), (bad,) = tables._dates(pd.Series([written]))
     assert bad == (days is None)
     assert bad or found == pytest.approx(days, abs=1e-9)
+
+
+WRITTEN = pd.DataFrame(
+    {"width": np.arange(40) ** 2 / 8, "weight": np.arange(40) % 3 + 0.5, "label": ["a", "b"] * 20}
+)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_decimal_commas(tmp_path: Path, delimiter: str) -> None:
+    WRITTEN.to_csv(tmp_path / "x.csv", sep=delimiter, decimal=",", index=False)
+    examples = read_examples(tmp_path / "x.csv")
+    assert torch.equal(examples.x, read_examples(WRITTEN).x)
+    (note,) = examples.notes
+    assert note == "columns of numbers that were read with a decimal comma: width, weight"
+    assert read_examples(tmp_path / "x.csv", look=True).notes == examples.notes
+    # 3,125 alone could be thousands, but training has said what it is.
+    new = text(tmp_path / "new.csv", f"width{delimiter}weight", f"3,125{delimiter}2,5")
+    assert torch.equal(read_examples(new, recipe=examples.recipe).x, examples.x[5:6])
+    plain = read_examples(WRITTEN.iloc[5:6], recipe=examples.recipe)
+    assert torch.equal(plain.x, examples.x[5:6])
+
+
+def test_commas_that_are_not_clear_stay_text(tmp_path: Path) -> None:
+    thousands = [f"{place % 7 + 1},{place % 5}00" for place in range(40)]
+    for delimiter, cells in ((";", thousands), (",", [f'"{cell}"' for cell in thousands])):
+        lines = [f"{cell}{delimiter}{'ab'[place % 2]}" for place, cell in enumerate(cells)]
+        examples = read_examples(text(tmp_path / "x.csv", f"n{delimiter}label", *lines))
+        assert examples.recipe["columns"][0]["kind"] == "category"
+        assert any("look like numbers but were read as text: n (40 of" in n for n in examples.notes)
+    lines = [f'"{place % 7},5",{"ab"[place % 2]}' for place in range(40)]  # answers 1 and 5
+    examples = read_examples(text(tmp_path / "x.csv", "n,label", *lines))
+    assert examples.recipe["columns"][0]["kind"] == "category"
+
+
+def test_a_few_texts_among_numbers_are_missing(tmp_path: Path) -> None:
+    cells = [str(place**2) for place in range(58)]
+    odd = table(area=[*cells, "?", " unknown"])
+    odd.to_csv(tmp_path / "x.csv", index=False)
+    for source in (tmp_path / "x.csv", odd):
+        examples = read_examples(source)
+        columns = columns_of(examples)
+        assert columns["area: missing"] == [0] * 58 + [1, 1]
+        assert columns["area"][58:] == [0, 0]
+        assert columns["area"][3] == pytest.approx(
+            (9 - np.mean(np.arange(58) ** 2)) / np.std(np.arange(58) ** 2)
+        )
+        said = "cells in columns of numbers that are none and count as missing: area (2 cells: ?, "
+        assert examples.notes == [f"{said}unknown)"]
+    recipe = json.loads(json.dumps(examples.recipe))
+    new = read_examples(pd.DataFrame({"area": ["?", "9", "n. a."]}), recipe=recipe)
+    assert columns_of(new)["area: missing"] == [1, 0, 1]
+    assert new.x[1].tolist() == examples.x[3].tolist()
+    assert new.notes == [f"{said.replace('unknown', '')}n. a.)"]
+    # Numbers in another form than that of training are not missing.
+    with pytest.raises(ValueError, match=r"column 'area' must hold .* got 1,5"):
+        read_examples(pd.DataFrame({"area": ["1,5", "2,5", "?"]}), recipe=recipe)
+
+
+def test_kinds_that_are_called_by_numbers_stay_categories() -> None:
+    examples = read_examples(table(size=["1", "2", "3"] * 33 + ["XL"]))
+    assert examples.recipe["columns"][0]["categories"] == ["1", "2", "3", "XL"]
+    assert examples.notes == [
+        "columns that look like numbers but were read as text: size (99 of 100 cells; not XL)"
+    ]
+    many = table(code=[*map(str, range(0, 80, 2)), *(f"A{place // 2}" for place in range(20))])
+    examples = read_examples(many)  # 40 numbers of 60 are not nearly all
+    assert examples.recipe["columns"][0]["kind"] == "category"
+
+
+@pytest.mark.parametrize("kind", [object, "string", "category"])
+def test_texts_that_say_nothing_are_missing_whatever_the_source(tmp_path: Path, kind: Any) -> None:
+    source = table(
+        country=["NA", "DE", None, "null"] * 5 + ["", "FR"], size=[1.0, 2, 5, 4] * 5 + [7, 8]
+    )
+    source["country"] = source["country"].astype(kind)
+    source.to_csv(tmp_path / "x.csv", index=False)
+    source.to_parquet(tmp_path / "x.parquet")
+    csv, parquet, memory = (
+        read_examples(which) for which in (tmp_path / "x.csv", tmp_path / "x.parquet", source)
+    )
+    assert csv.recipe == parquet.recipe == memory.recipe
+    assert torch.equal(csv.x, parquet.x)
+    assert torch.equal(csv.x, memory.x)
+    assert columns_of(csv)["country: missing"] == [1, 0, 1, 1] * 5 + [1, 0]
+    for name in ("x.csv", "x.parquet"):
+        assert torch.equal(read_examples(tmp_path / name, recipe=memory.recipe).x, csv.x)

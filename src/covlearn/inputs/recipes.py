@@ -43,6 +43,8 @@ def check_recipe(recipe: Any) -> None:
 
 def _table(recipe: Mapping[str, Any]) -> bool:
     columns = recipe.get("columns")
+    if not isinstance(recipe.get("decimal_comma", False), bool):
+        return False
     return isinstance(columns, list) and bool(columns) and all(map(_column, columns))
 
 
@@ -57,7 +59,8 @@ def _column(column: Any) -> bool:
     mean, std = column.get("mean"), column.get("std")
     if kind == "vector":
         return _listed(mean, NUMBER) and _listed(std, NUMBER) and 0 < len(mean) == len(std)
-    return _is(mean, NUMBER) and _is(std, NUMBER)
+    odd = column.get("odd_is_missing", False)
+    return _is(mean, NUMBER) and _is(std, NUMBER) and isinstance(odd, bool)
 
 
 def _features(recipe: Mapping[str, Any]) -> bool:

@@ -9,6 +9,9 @@ category other text, and what pandas calls a category                  one colum
 vector   lists of numbers of one length (embeddings)                   each entry as a number
 ======== ============================================================= ============================
 
+- Text is a number column if nearly all its cells read as numbers, many different ones; the others
+  are missing, with a word. Numbers may have a decimal comma in a file with another delimiter than
+  the comma. Texts such as NA and null are missing cells, whatever the source.
 - A missing number or date is the mean, which is 0; if any is missing in training, one more column
   says so with 0 or 1. A missing category is a category if any is missing in training.
 - Of a category column the 50 most frequent categories count, and all others are one more. A
@@ -33,7 +36,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from covlearn.inputs.examples import FORMAT, Reading, Skipped, some
+from covlearn.inputs.examples import FORMAT, Reading, Skipped, counted, some
+from covlearn.inputs.table_files import (
+    LIKE_A_NUMBER,
+    are_numbers,
+    as_numbers,
+    has_decimal_commas,
+    without_nothing,
+    without_odd,
+)
 
 MOST_CATEGORIES = 50
 MICROSECONDS_A_DAY = 86_400e6
@@ -42,7 +53,6 @@ ID_NAME = re.compile(r"(.*[_\s-])?(id|uuid|guid|key|index)|unnamed: ?\d+", re.IG
 FEWEST_COMPARED = 50  # rows from which a column can be told to be the label again
 FEWEST_COUNTED = 10  # rows that count up by one are ids only if they are as many
 NUMBER_TYPES = (bool, int, float, np.number, np.bool_, Decimal)
-TRUTH = {"true": 1.0, "false": 0.0}
 
 
 class Unfit(ValueError):
@@ -53,15 +63,31 @@ def make_recipe(
     table: Any, names: Sequence[str], reading: Reading, *, labels: Sequence[Any] | None = None
 ) -> dict[str, Any]:
     """How the named columns of a table become numbers."""
-    columns, left_out = [], {}
+    columns, left_out, doubts = [], {}, []
+    # Where a comma is between cells, one within a cell is anything but that before decimals.
+    commas = table.attrs.get("delimiter", ",") != ","
+    commas = commas and any(has_decimal_commas(table[name]) for name in names)
     for done, name in enumerate(names):
+        cells = without_nothing(table[name])
         try:
-            if labels is not None and _repeats_labels(table[name], labels):
+            if labels is not None and _repeats_labels(cells, labels):
                 raise Unfit("it says the same as the label")
-            columns.append({"name": name, **_column_recipe(name, table[name])})
+            kind = _kind(cells.dropna(), commas)
+            if kind == "category":
+                doubts += _doubt(name, cells.dropna())
+            columns.append({"name": name, **_column_recipe(name, cells, kind, commas)})
         except Unfit as error:
             left_out[name] = str(error)
         reading.show(done + 1, len(names), "looking at columns")
+    if commas:
+        numbers = [column["name"] for column in columns if column["kind"] == "number"]
+        written = [name for name in numbers if table[name].astype(str).str.contains(",").any()]
+        listed = some(written, listed=8) or "none that is used"
+        reading.note(f"columns of numbers that were read with a decimal comma: {listed}")
+    if doubts:
+        reading.note(
+            f"columns that look like numbers but were read as text: {some(doubts, listed=8)}"
+        )
     if left_out:
         listed = some([f"{name} ({why})" for name, why in left_out.items()], listed=8)
         reading.note(f"columns that were left out: {listed}")
@@ -71,7 +97,13 @@ def make_recipe(
             f"usable: {some([f'{name} ({why})' for name, why in left_out.items()]) or 'no other'}; "
             "turn texts into embeddings first, or name an image column with image= (--image)"
         )
-    return {"format": FORMAT, "kind": "table", "columns": columns, "left_out": left_out}
+    return {
+        "format": FORMAT,
+        "kind": "table",
+        "columns": columns,
+        "left_out": left_out,
+        "decimal_comma": commas,
+    }
 
 
 def apply_recipe(
@@ -89,10 +121,17 @@ def apply_recipe(
         )
     good = np.ones(len(table), dtype=bool)
     reasons: dict[int, str] = {}
-    blocks = []
+    blocks, odd_cells = [], []
+    commas = recipe.get("decimal_comma", False)
     for done, column in enumerate(recipe["columns"]):
         reading.show(done + 1, len(recipe["columns"]), "reading columns")
-        block, bad = _column_values(table[column["name"]], column)
+        cells = without_nothing(table[column["name"]])
+        if column.get("odd_is_missing"):
+            cells, odd = without_odd(cells, comma=commas)
+            if len(odd):
+                shown = some(list(dict.fromkeys(odd)))
+                odd_cells.append(f"{column['name']} ({counted(len(odd), 'cell')}: {shown})")
+        block, bad = _column_values(cells, column, commas)
         with np.errstate(over="ignore"):
             block = block.astype(np.float32)
         far = ~np.isfinite(block).all(axis=1)
@@ -100,6 +139,9 @@ def apply_recipe(
             reasons.setdefault(int(row), _why(table[column["name"]].iloc[row], column))
         good &= ~(bad | far)
         blocks.append(block)
+    if odd_cells:
+        listed = some(odd_cells, listed=8)
+        reading.note(f"cells in columns of numbers that are none and count as missing: {listed}")
     reading.bad([Skipped(ids[row], reasons[row]) for row in sorted(reasons)])
     return np.concatenate(blocks, axis=1), good
 
@@ -134,28 +176,28 @@ def standardised(values: NDArray[Any], mean: Any, std: Any) -> NDArray[np.float6
     return result
 
 
-def _column_recipe(name: str, column: Any) -> dict[str, Any]:
+def _column_recipe(name: str, column: Any, kind: str, commas: bool) -> dict[str, Any]:
     present = column.dropna()
-    if len(present) == 0:
-        raise Unfit("it is empty")
     missing = len(present) < len(column)
-    kind = _kind(present)
     if kind == "vector":
         return _vector_recipe(present, missing=missing)
     if kind == "category":
         return _category_recipe(name, present, missing=missing)
-    values = _numbers(present, kind)
+    values = _numbers(present, kind, commas)
+    odd = np.isnan(values)
+    missing = missing or bool(odd.any())
     finite = values[np.isfinite(values)]
     if len(finite) == 0:
         raise Unfit("it has no finite number")
-    if kind == "number" and _is_id(name, present, finite):
+    if kind == "number" and _is_id(name, present[~odd], finite):
         raise Unfit("it looks like an id")
     mean, std = standard(finite)
     if std == 0 or not np.ptp(finite / 2):
         if not missing:
             raise Unfit("it has one value only")
         std = 1.0
-    return {"kind": kind, "mean": mean, "std": std, "missing": missing}
+    found = {"kind": kind, "mean": mean, "std": std, "missing": missing}
+    return {**found, "odd_is_missing": bool(odd.any())}
 
 
 def _repeats_labels(column: Any, labels: Sequence[Any]) -> bool:
@@ -169,7 +211,9 @@ def _repeats_labels(column: Any, labels: Sequence[Any]) -> bool:
     return len(pairs) == len({value for value, _ in pairs}) == len({label for _, label in pairs})
 
 
-def _kind(present: Any) -> str:  # noqa: PLR0911
+def _kind(present: Any, commas: bool) -> str:  # noqa: PLR0911
+    if len(present) == 0:
+        raise Unfit("it is empty")
     if isinstance(present.dtype, pd.CategoricalDtype):
         return "category"
     kind = present.dtype.kind
@@ -189,7 +233,17 @@ def _kind(present: Any) -> str:  # noqa: PLR0911
     texts = present.astype(str)
     if texts.str.fullmatch(DATE).all() and not _dates(present)[1].any():
         return "date"
-    return "category"
+    return "number" if are_numbers(present, comma=commas) else "category"
+
+
+def _doubt(name: str, present: Any) -> list[str]:
+    """What to say of a text column if most of its cells look like numbers."""
+    texts = present.astype(str).str.strip()
+    like = texts.str.fullmatch(LIKE_A_NUMBER)
+    if isinstance(present.dtype, pd.CategoricalDtype) or like.mean() <= 0.5:
+        return []
+    shown = f"not {some(texts[~like].unique())}" if not like.all() else some(texts.unique())
+    return [f"{name} ({like.sum():,} of {len(texts):,} cells; {shown})"]
 
 
 def _is_id(name: str, present: Any, values: NDArray[np.float64]) -> bool:
@@ -233,7 +287,7 @@ def _vector_recipe(present: Any, *, missing: bool) -> dict[str, Any]:
 
 
 def _column_values(
-    column: Any, recipe: Mapping[str, Any]
+    column: Any, recipe: Mapping[str, Any], commas: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Numbers of a column, and the rows in which they cannot be had."""
     absent = column.isna().to_numpy()
@@ -254,7 +308,7 @@ def _column_values(
         block[where >= 0, where[where >= 0]] = 1
     else:
         values = np.full(len(column), recipe["mean"], dtype=np.float64)
-        read = _numbers(column[~absent], kind)
+        read = _numbers(column[~absent], kind, commas)
         bad[~absent] = ~np.isfinite(read)
         values[~absent] = np.where(np.isfinite(read), read, recipe["mean"])
         block = standardised(values, recipe["mean"], recipe["std"])[:, None]
@@ -263,32 +317,13 @@ def _column_values(
     return block, bad
 
 
-def _numbers(present: Any, kind: str) -> NDArray[np.float64]:
+def _numbers(present: Any, kind: str, commas: bool) -> NDArray[np.float64]:
     """Cells as numbers; NaN where one is not."""
-    if kind == "date":
-        days, bad = _dates(present)
-        days[bad] = math.nan
-        return days
-    if present.dtype.kind in "biuf":
-        values: NDArray[np.float64] = present.to_numpy(dtype=np.float64)
-        return values
-    texts = present.astype(str).str.strip()
-    truth = texts.str.lower().map(TRUTH).astype(np.float64)
-    result: NDArray[np.float64] = np.array(
-        [
-            _number(text) if math.isnan(known) else known
-            for text, known in zip(texts, truth, strict=True)
-        ],
-        dtype=np.float64,
-    )
-    return result
-
-
-def _number(text: str) -> float:
-    try:
-        return math.nan if "_" in text else float(text)
-    except ValueError:
-        return math.nan
+    if kind == "number":
+        return as_numbers(present, comma=commas)
+    days, bad = _dates(present)
+    days[bad] = math.nan
+    return days
 
 
 def _dates(present: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -320,7 +355,7 @@ def _microseconds(text: str) -> int:
 
 def _category_texts(present: Any) -> Any:
     """Cells as text; 1 and 1.0 are the same, as a missing cell makes the one of the other."""
-    return present.map(_category_text)
+    return present.astype(object).map(_category_text)  # no category that no cell has
 
 
 def _category_text(value: Any) -> str:

@@ -116,6 +116,7 @@ def _kind_inside(path: Path) -> str:
     return "small" if images is None else kind_of_images(images[1])
 
 
+@checked
 def images_inside(path: Path) -> tuple[int, int] | None:
     """How many images of how many classes an .npz file has, if they are many and small."""
     if path.suffix != ".npz":
