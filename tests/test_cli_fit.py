@@ -201,7 +201,8 @@ def test_tables_come_back_with_repaired_labels(run: Path, tmp_path: Path, form: 
     labels = pd.DataFrame(cells.read_cells(run / "labels.csv"))
     labels = labels[labels["decision"] != "drop"]
     assert table["key"].tolist() == labels["id"].tolist()
-    assert {"a", "b", "c", "d"} <= set(table)
+    assert sorted(table) == ["a", "b", "c", "d", "key", "kind"]
+    assert cells.read_cells(out / "verdicts.csv") == cells.read_cells(run / "labels.csv")
     repaired = np.where(labels["decision"] == "relabel", labels["suggested"], labels["given"])
     assert table["kind"].tolist() == repaired.tolist()
     assert (repaired != labels["given"]).sum() > 20
@@ -281,6 +282,44 @@ def test_images_are_put_under_their_refined_class(
     assert f"\n  LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={pictures.parent}\n" in said
     assert f"has the local storage {pictures}, not synced" in said
     assert "/data/local-files/?d=images/dark/" in (tmp_path / "look" / "tasks.json").read_text()
+
+
+def test_clean_says_how_to_fit_again(
+    run: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["clean", str(run), "--out", str(tmp_path / "my data")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert f"the verdict on every example, by id: {tmp_path / 'my data' / 'verdicts.csv'}" in said
+    again = shlex.split(said[said.index("fit it again:") + 1])
+    assert again[:2] == ["covlearn", "fit"]
+    assert again[-2:] == ["--out", "RUN"]
+    again[-1] = str(tmp_path / "again")
+    assert cli.main([*again[1:], *QUICK]) == 0
+    recipe = load(tmp_path / "again").recipe
+    assert [column["name"] for column in recipe["columns"]] == list("abcd")
+    new = pd.read_csv(table)[list("abcd")]  # without what the labels or covlearn say
+    new.to_csv(tmp_path / "new.csv", index=False)
+    predicting = ["predict", str(tmp_path / "again"), str(tmp_path / "new.csv")]
+    assert cli.main([*predicting, "--out", str(tmp_path / "preds.csv")]) == 0
+
+
+def test_clean_says_which_class_is_in_which_folder(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for old, new in (("dark", "un 1"), ("bright", "UN 1")):
+        shutil.copytree(pictures / old, tmp_path / "images" / new)
+    arguments = ["fit", str(tmp_path / "images"), "--out", str(tmp_path / "run")]
+    arguments += ["--features", "none", "--method", "ce", "--device", "cpu"]
+    assert cli.main([*arguments, "--set", "plan.epochs=1", "net.widths=[4]"]) == 0
+    capsys.readouterr()
+    cleaning = ["clean", str(tmp_path / "run"), "--as", "folder", "--out"]
+    assert cli.main([*cleaning, str(tmp_path / "images" / "clean"), "--dry-run"]) == 2
+    assert "choose a folder outside of it" in capsys.readouterr().err
+    for dry in (["--dry-run"], []):
+        assert cli.main([*cleaning, str(tmp_path / "out"), *dry]) == 0
+        said = capsys.readouterr().out
+        assert "\nclass 'un 1' is in the folder 'un 1-2': its own name" in said
+        assert "class 'UN 1'" not in said
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "clean"])
@@ -546,3 +585,18 @@ def test_rows_that_come_twice_are_noted(
     assert cli.main(["fit", str(path), "--label", "kind", "--out", str(out), *QUICK]) == 0
     said = "have the same features as another one; if they are copies, a wrong label"
     assert (said in capsys.readouterr().out) == (copies == 2)
+
+
+def test_predict_says_which_cells_count_as_missing(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = pd.read_csv(table).astype({"a": object})
+    odd.loc[:2, "a"] = "?"
+    odd.to_csv(tmp_path / "odd.csv", index=False)
+    fitting = ["fit", str(tmp_path / "odd.csv"), "--label", "kind", "--id", "key"]
+    assert cli.main([*fitting, "--out", str(tmp_path / "run"), *QUICK]) == 0
+    said = "none and count as missing: a (3 cells: "
+    assert said in capsys.readouterr().out
+    new = ["predict", str(tmp_path / "run"), str(tmp_path / "odd.csv"), "--id", "key"]
+    assert cli.main([*new, "--out", str(tmp_path / "preds.csv")]) == 0
+    assert said in capsys.readouterr().out

@@ -1,8 +1,12 @@
-"""Exports of hostile data: names that leave the folder, images that clash, labels changed since."""
+"""Exports of hostile data: names that leave the folder, images that clash, labels changed since.
+
+And exports that are fitted again: they have what the source had, and nothing that covlearn made of it.
+"""
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pandas as pd
@@ -12,7 +16,9 @@ from PIL import Image
 from covlearn import cells
 from covlearn.exports import export
 from covlearn.fitted import FitResult, Fitted
+from covlearn.inputs import read_examples
 from covlearn.saved import COLUMNS
+from tests.inputs.make import picture, read_pixels
 
 PIXELS = len(b"P5\n1 1\n255\n\0")
 CLASSES = ["../up", "A", "a", "CON"]
@@ -25,14 +31,31 @@ def fitted(folder: Path, rows: list[tuple[str, str, str, str]]) -> Fitted:
         with (folder / path).open("wb") as file:
             Image.new("L", (1, 1)).save(file, "PPM")
             file.write(path.encode())
-    paths = [str(folder / path) for path, *_ in rows]
+    return judged(folder, rows, [str(folder / path) for path, *_ in rows], CLASSES)
+
+
+def judged(
+    folder: Path,
+    rows: list[tuple[str, str, str, str]],
+    paths: list[str | None],
+    classes: list[str],
+    *,
+    table: pd.DataFrame | None = None,
+    source: Path | None = None,
+    **recipe: Any,
+) -> Fitted:
+    """A run with the verdicts (id, given, suggested, decision)."""
+    folder.mkdir(exist_ok=True)
+    if table is not None:
+        table.to_parquet(folder / "table.parquet")
     pd.DataFrame({"id": [row[0] for row in rows], "path": paths}).to_parquet(
         folder / "examples.parquet"
     )
     table = [(*row, "0.1", "0.9", "because") for row in rows]
     cells.write_cells(folder / "labels.csv", COLUMNS, table)
-    result = FitResult("cal", 0, len(rows), len(CLASSES), [], 0.5, {}, {}, {}, 1.0)
-    return Fitted(folder, {"covlearn": "0"}, result, {}, CLASSES, None, None)
+    result = FitResult("cal", 0, len(rows), len(classes), [], 0.5, {}, {}, {}, 1.0)
+    config = {"covlearn": "0", "source": {"path": None if source is None else str(source)}}
+    return Fitted(folder, config, result, recipe, classes, None, None)
 
 
 ROWS = [
@@ -103,3 +126,132 @@ def test_labels_that_were_changed_since_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must have the 6 examples of"):
         export(run, tmp_path / "out", "csv")
     assert os.listdir(tmp_path) == ["run"]
+
+
+# ---- Fitted again -----------------------------------------------------------------------------
+
+OWN = {
+    "quality": [0.5, 3.0, 2.5, 9.0, 7.0, 8.0],  # the owner's, of wine
+    "kind": ["red", "red", "red", "white", "white", "white"],
+}
+JUDGED = [
+    ("0", "red", "red", "keep"),
+    ("1", "red", "red", "review"),
+    ("2", "red", "white", "relabel"),
+    ("3", "white", "red", "drop"),
+    ("4", "white", "white", "keep"),
+    ("5", "white", "white", "keep"),
+]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("more", "id", "ids"),
+    [
+        ({}, None, ["0", "1", "2", "4", "5"]),  # the numbers of rows, some of which are gone
+        ({"key": list("abcdef")}, "key", ["a", "b", "c", "e", "f"]),
+        ({"id": list("aabbbb")}, None, ["0", "1", "2", "3", "4"]),  # names groups
+    ],
+)
+def test_a_table_is_read_again_as_it_was(
+    tmp_path: Path, form: str, more: dict[str, list[str]], id: str | None, ids: list[str]
+) -> None:
+    table = pd.DataFrame(OWN | more)
+    rows = JUDGED if id is None else [(table[id][n], *row[1:]) for n, row in enumerate(JUDGED)]
+    options = {"table": table, "label": "kind", "id": id, "image": None}
+    run = judged(tmp_path / "run", rows, [None] * 6, ["red", "white"], **options)
+    export(run, tmp_path / "out", form)
+    first = read_examples(table, label="kind", id=id)
+    again = read_examples(tmp_path / "out" / f"clean.{form}", label="kind", id=id)
+    names = [[column["name"] for column in e.recipe["columns"]] for e in (first, again)]
+    assert "quality" in names[0]
+    assert names[1] == names[0]
+    assert again.ids == ids
+    assert again.table["quality"].tolist() == [0.5, 3.0, 2.5, 7.0, 8.0]
+    assert again.given == ["red", "red", "white", "white", "white"]
+    assert sorted(os.listdir(tmp_path / "out")) == [f"clean.{form}", "verdicts.csv"]
+    assert cells.read_cells(tmp_path / "out" / "verdicts.csv") == run.labels
+    read_examples(table.drop(columns="kind"), recipe=again.recipe)  # predicting needs no more
+
+
+SEEN = [
+    ("cat/a b.png", "cat", "cat", "keep"),
+    ("cat/1.png", "cat", "dog", "relabel"),
+    ("cat/2.png", "cat", "cat", "keep"),
+    ("dog/1.png", "dog", "dog", "drop"),
+    ("dog/2.png", "dog", "dog", "review"),
+]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("manifest", [False, True])
+def test_images_are_read_again_from_where_they_are(
+    tmp_path: Path, form: str, manifest: bool
+) -> None:
+    images = tmp_path / "images of mine"
+    paths = [picture(images / row[0], seed) for seed, row in enumerate(SEEN)]
+    options: dict[str, Any] = {}
+    if manifest:  # whose paths start at its own folder, not at that of the export
+        table = pd.DataFrame({"what": [row[1] for row in SEEN], "file": [row[0] for row in SEEN]})
+        options = {"table": table, "label": "what", "image": "file"}
+    run = judged(tmp_path / "run", SEEN, [str(path) for path in paths], ["cat", "dog"], **options)
+    done = export(run, tmp_path / "out", form)
+    assert done.images == images
+    names = {"label": "what", "image": "file"} if manifest else {}
+    again = read_pixels(tmp_path / "out" / f"clean.{form}", **names)
+    assert again.ids == [row[0] for row in SEEN if row[3] != "drop"]
+    assert again.given == ["cat", "dog", "cat", "dog"]
+    assert [path.resolve() for path in again.paths or ()] == [*paths[:3], paths[4]]
+
+
+def test_without_links_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    run = fitted(tmp_path / "run", ROWS)
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    export(run, tmp_path / "out", "csv")
+    paths = cells.read_cells(tmp_path / "out" / "clean.csv")["path"]
+    assert paths == [str(tmp_path / "run" / row[0]) for row in ROWS if row[3] != "drop"]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("place", ["clean", "cat/clean", "../link/clean", "empty"])
+def test_a_place_in_the_source_is_refused(tmp_path: Path, place: str, dry_run: bool) -> None:
+    source = tmp_path / "source"
+    paths = [picture(source / row[0], seed) for seed, row in enumerate(SEEN)]
+    (source / "empty").mkdir()
+    (tmp_path / "link").symlink_to(source)
+    there = sorted(source.rglob("*"))
+    run = judged(
+        tmp_path / "run", SEEN, [str(path) for path in paths], ["cat", "dog"], source=source
+    )
+    with pytest.raises(ValueError, match=r"must not lie in .*source.*choose a folder outside"):
+        export(run, source / place, "folder", dry_run=dry_run)
+    assert sorted(source.rglob("*")) == there
+    export(run, tmp_path / "source-clean", "folder", dry_run=dry_run)  # beside it is well
+
+
+@pytest.mark.parametrize(
+    ("classes", "folders"),
+    [
+        (["un 1", "zéro", "二"], ["un 1", "zéro", "二"]),
+        (["A_B", "a b", "a_b"], ["A_B", "a b", "a_b-2"]),
+        (["X", "x", "x-2"], ["X", "x-3", "x-2"]),  # the last has a right to its name
+        (["a/b", "a_b"], ["a_b-2", "a_b"]),
+        (["con .x", "nul", "a ", "b. c", "d."], ["con_.x", "_nul", "a_", "b. c", "d"]),
+    ],
+)
+def test_classes_keep_their_names_where_they_can(
+    tmp_path: Path, classes: list[str], folders: list[str]
+) -> None:
+    rows = [(f"{n}.png", name, name, "keep") for n, name in enumerate(classes)]
+    paths = [str(picture(tmp_path / "source" / row[0])) for row in rows]
+    run = judged(tmp_path / "run", rows, paths, classes)
+    planned = export(run, tmp_path / "out", "folder", dry_run=True)
+    assert not (tmp_path / "out").exists()
+    assert export(run, tmp_path / "out", "folder") == planned
+    assert planned.folders == dict(zip(classes, folders, strict=True))
+    assert sorted(os.listdir(tmp_path / "out")) == sorted(folders)
+    for number, folder in enumerate(folders):
+        assert os.listdir(tmp_path / "out" / folder) == [f"{number}.png"]

@@ -1,8 +1,9 @@
 """Refined labels of a run in the forms that other tools read.
 
 Repaired labels take the place of the given ones, examples to drop are left out, and those to review
-keep the given label. An export is made beside its place and renamed, so that it is there as a whole
-or not at all.
+keep the given label. A table has the source's own columns, so that it can be fitted again; what the
+run says of the labels is in a file beside it. An export is made beside its place and renamed, so
+that it is there as a whole or not at all.
 """
 
 import os
@@ -25,7 +26,8 @@ from covlearn.kinds import checked
 
 CSV_NAME, PARQUET_NAME = "clean.csv", "clean.parquet"
 HF_NAME = "data/train-00000-of-00001.parquet"
-ADDED = ("given", "decision", "quality", "confidence")
+VERDICTS_NAME = "verdicts.csv"
+IMAGES_NAME = "images"  # a link to the folder of the images, beside the table that names them
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,16 @@ class Exported:
     """How many examples of the run have each decision."""
     images: Path | None
     """The folder that all images lie below; None where there is none, or no image files."""
+    folders: dict[str, str]
+    """The folder of each class in a folder export; empty in others."""
 
     @classmethod
-    def of(cls, table: pd.DataFrame) -> Self:
+    def of(cls, table: pd.DataFrame, folders: dict[str, str]) -> Self:
         """Of an export of a table of :func:`clean_table`."""
         count = Counter(table["decision"].tolist())
         kept = len(table) - count["drop"]
-        return cls(kept, count["relabel"], count["drop"], dict(count), _image_folder(table))
+        images = _image_folder(table)
+        return cls(kept, count["relabel"], count["drop"], dict(count), images, folders)
 
     @property
     def tasks(self) -> int:
@@ -55,21 +60,36 @@ class Exported:
 
 @checked
 def export(
-    fitted: Fitted, folder: str | os.PathLike[str], kind: str, *, copy: bool = False
+    fitted: Fitted,
+    folder: str | os.PathLike[str],
+    kind: str,
+    *,
+    copy: bool = False,
+    dry_run: bool = False,
 ) -> Exported:
-    """Writes one of :data:`KINDS`, or "folder", to a folder that is new or empty."""
+    """Writes one of :data:`KINDS`, or "folder", to a folder that is new or empty.
+
+    With ``dry_run`` it only says what it would write, or refuses it.
+    """
     folder = Path(folder)
     if kind not in (kinds := (*KINDS, "folder")):
         raise ValueError(f"kind must be one of {', '.join(kinds)}, got {kind!r}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} must be new or an empty folder; choose another name")
+    _check_place(fitted, folder)
+    table = clean_table(fitted)
+    if kind == "folder" and table["path"].isna().any():
+        raise ValueError(
+            f"a folder export needs image files, and {fitted.folder} was fitted to data without; "
+            "use --as csv or parquet"
+        )
+    done = Exported.of(table, _class_folders(fitted.classes) if kind == "folder" else {})
+    if dry_run:
+        return done
     partial = folder.with_name(f"{folder.name}.{os.getpid()}{records.PARTIAL}")
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     try:
         partial.mkdir()
-        table = clean_table(fitted)
         if kind == "folder":
-            _to_folders(fitted, table, partial, copy=copy)
+            _to_folders(done.folders, table, partial, copy=copy)
         else:
             KINDS[kind](fitted, table, partial)
         if folder.exists():
@@ -80,7 +100,22 @@ def export(
         raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return Exported.of(table)
+    return done
+
+
+def _check_place(fitted: Fitted, folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} must be new or an empty folder; choose another name")
+    source = Path(fitted.config.get("source", {}).get("path") or "")
+    if (
+        source.is_absolute()
+        and source.is_dir()
+        and folder.resolve().is_relative_to(source.resolve())
+    ):
+        raise ValueError(
+            f"{folder} must not lie in {source}, which the run was fitted to: the next fit would "
+            "read the export as more of its data; choose a folder outside of it"
+        )
 
 
 def _image_folder(table: pd.DataFrame) -> Path | None:
@@ -105,7 +140,7 @@ def clean_table(fitted: Fitted) -> pd.DataFrame:
     table = pd.DataFrame({"id": labels["id"], "path": paths})
     table["label"] = np.where(relabel, labels["suggested"], labels["given"])
     table["suggested"] = labels["suggested"]
-    for name in ADDED:
+    for name in ("given", "decision", "quality", "confidence"):
         table[name] = labels[name]
     table["reason"] = labels["reason"]
     for name in ("quality", "confidence"):
@@ -113,35 +148,72 @@ def clean_table(fitted: Fitted) -> pd.DataFrame:
     return table
 
 
-def _with_own_columns(fitted: Fitted, table: pd.DataFrame) -> pd.DataFrame:
-    """The source's own columns with the label repaired, and the verdict beside them."""
-    if fitted.table is not None:
-        whole = fitted.table.copy()
-        column = fitted.recipe.get("label") or "label"
-        whole[column] = table["label"].to_numpy()
-        if "id" not in whole:
-            whole.insert(0, "id", table["id"])
-    else:
-        whole = table[["id", "path", "label"]].dropna(axis="columns", how="all")
-    for name in ADDED:
-        whole[name if name not in whole else f"covlearn_{name}"] = table[name].to_numpy()
+def _own_columns(fitted: Fitted, table: pd.DataFrame, paths: list[str] | None) -> pd.DataFrame:
+    """The source's own columns with the label repaired, and a column of ids if it had none.
+
+    ``paths`` take the place of the source's paths of images, which start at another folder.
+    """
+    own = fitted.table
+    recipe = {} if own is None else fitted.recipe
+    whole = pd.DataFrame(index=table.index) if own is None else own.copy()
+    if (column := recipe.get("id") or "id") not in whole:
+        whole.insert(0, column, table["id"])
+    if paths is not None:
+        whole[recipe.get("image") or "path"] = paths
+    whole[recipe.get("label") or "label"] = table["label"].to_numpy()
     return whole[(table["decision"] != "drop").to_numpy()]
 
 
+def _linked_images(table: pd.DataFrame, folder: Path) -> list[str] | None:
+    """Paths of the images by a link to their folder; None where there are no image files.
+
+    A table may only name images below its own folder if it is to be read again, and the link puts
+    them there. Where no link can be made the paths are absolute, for other tools.
+    """
+    images = _image_folder(table)
+    if images is not None:
+        try:
+            (folder / IMAGES_NAME).symlink_to(images, target_is_directory=True)
+        except OSError:  # a disk or a system without links
+            pass
+        else:
+            return [
+                f"{IMAGES_NAME}/{Path(path).relative_to(images).as_posix()}"
+                for path in table["path"]
+            ]
+    return _absolute_paths(table)
+
+
+def _absolute_paths(table: pd.DataFrame) -> list[str] | None:
+    return None if table["path"].isna().any() else table["path"].tolist()
+
+
+def _write_verdicts(fitted: Fitted, folder: Path) -> None:
+    """All of labels.csv, with the examples that were left out."""
+    labels = fitted.labels
+    rows = zip(*labels.values(), strict=True)
+    cells.write_cells(folder / VERDICTS_NAME, list(labels), rows)
+
+
 def _to_csv(fitted: Fitted, table: pd.DataFrame, folder: Path) -> None:
-    whole = _with_own_columns(fitted, table)
+    whole = _own_columns(fitted, table, _linked_images(table, folder))
     texts = whole.astype(object).where(whole.notna(), "")
     cells.write_cells(folder / CSV_NAME, [str(c) for c in whole], texts.itertuples(index=False))
+    _write_verdicts(fitted, folder)
 
 
 def _to_parquet(fitted: Fitted, table: pd.DataFrame, folder: Path) -> None:
-    _with_own_columns(fitted, table).to_parquet(folder / PARQUET_NAME, index=False)
+    whole = _own_columns(fitted, table, _linked_images(table, folder))
+    whole.to_parquet(folder / PARQUET_NAME, index=False)
+    _write_verdicts(fitted, folder)
 
 
 def _to_hugging_face(fitted: Fitted, table: pd.DataFrame, folder: Path) -> None:
     """A Parquet file where ``datasets.load_dataset(folder)`` looks for one, with a card."""
     (folder / HF_NAME).parent.mkdir()
-    _with_own_columns(fitted, table).to_parquet(folder / HF_NAME, index=False)
+    whole = _own_columns(fitted, table, _absolute_paths(table))  # datasets knows no other paths
+    whole.to_parquet(folder / HF_NAME, index=False)
+    _write_verdicts(fitted, folder)
     card = (
         "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n"
         f"    path: {HF_NAME}\n---\n\nLabels refined by covlearn {fitted.config['covlearn']}.\n"
@@ -149,16 +221,9 @@ def _to_hugging_face(fitted: Fitted, table: pd.DataFrame, folder: Path) -> None:
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _to_folders(fitted: Fitted, table: pd.DataFrame, folder: Path, *, copy: bool) -> None:
+def _to_folders(place: dict[str, str], table: pd.DataFrame, folder: Path, *, copy: bool) -> None:
     """Images under their refined class: hard links where the disk allows them, else copies."""
-    if table["path"].isna().any():
-        raise ValueError(
-            f"a folder export needs image files, and {fitted.folder} was fitted to data without; "
-            "use --as csv or parquet"
-        )
-    names = _distinct([cells.safe_name(name) for name in fitted.classes])
-    place = dict(zip(fitted.classes, names, strict=True))
-    for name in names:
+    for name in place.values():
         (folder / name).mkdir()
     taken: set[Path] = set()
     for row in table[table["decision"] != "drop"].itertuples():
@@ -169,10 +234,10 @@ def _to_folders(fitted: Fitted, table: pd.DataFrame, folder: Path, *, copy: bool
             check_image(source)  # a run of somebody else's may name any file of this machine
         except BadImage as error:
             raise ValueError(f"{source} must be an image to be exported, but {error}") from error
-        target = folder / place[row.label] / cells.safe_name(source.name)
+        target = folder / place[row.label] / _safe_name(source.name)
         number = 2
         while Path(str(target).casefold()) in taken:  # from two folders, or by case alone
-            target = target.with_name(f"{cells.safe_name(source.stem)}-{number}{source.suffix}")
+            target = target.with_name(f"{_safe_name(source.stem)}-{number}{source.suffix}")
             number += 1
         taken.add(Path(str(target).casefold()))
         _link_or_copy(source, target, copy=copy)
@@ -233,17 +298,30 @@ def _to_label_studio(fitted: Fitted, table: pd.DataFrame, folder: Path) -> None:
     (folder / "config.xml").write_text(view, encoding="utf-8")
 
 
-def _distinct(names: list[str]) -> list[str]:
-    """The names with numbers where two are the same on a disk that ignores case."""
-    seen: set[str] = set()
-    distinct = []
-    for name in names:
-        made, number = name, 2
-        while made.casefold() in seen:
-            made, number = f"{name}-{number}", number + 1
-        seen.add(made.casefold())
-        distinct.append(made)
-    return distinct
+def _class_folders(classes: list[str]) -> dict[str, str]:
+    """A folder for each class: its own name, or one like it.
+
+    Another name is needed where a system would not take it, or takes it for that of another class
+    because it ignores case; it is never one that another class has a right to.
+    """
+    safe = {name: _safe_name(name) for name in classes}
+    rightful = {name.casefold() for name in safe.values()}
+    taken: set[str] = set()
+    folders = {}
+    for name in sorted(classes, key=lambda name: safe[name] != name):  # who can keep it, first
+        made, number = safe[name], 2
+        while made.casefold() in taken or (number > 2 and made.casefold() in rightful):
+            made, number = f"{safe[name]}-{number}", number + 1
+        taken.add(made.casefold())
+        folders[name] = made
+    return folders
+
+
+def _safe_name(text: str) -> str:
+    """As :func:`cells.safe_name`, but spaces stay where they do no harm, which is inside."""
+    joined = text.replace(" ", "_")
+    harmless = text == text.strip() and " ." not in text  # Windows takes "con .x" for "con"
+    return text if harmless and cells.safe_name(joined) == joined else cells.safe_name(text)
 
 
 KINDS: dict[str, Callable[[Fitted, pd.DataFrame, Path], None]] = {

@@ -1,13 +1,15 @@
 """``covlearn clean``."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from covlearn.cli.say import say
+from covlearn.cli.say import one_line, say
 
 if TYPE_CHECKING:
     from covlearn.exports import Exported
+    from covlearn.fitted import Fitted
 
 FORMS = ("csv", "parquet", "folder", "label-studio", "hf")
 EXAMPLE = """\
@@ -17,10 +19,14 @@ example:
   covlearn clean runs/flowers --out look --as label-studio  what a person should look at
 
 Repaired labels take the place of the given ones, examples to drop are left out, and those to review
-keep the label given. A folder export makes hard links where the disk allows it, which take no room:
-an image in it is the very file of the source, and who edits one edits the other. --copy makes
-copies. label-studio writes tasks.json and config.xml with the examples whose label is not kept; hf
-a folder for datasets.load_dataset.
+keep the label given. csv, parquet and hf have the columns of the source; verdicts.csv beside them
+has what the run says of every label. csv and parquet name image files by the link images beside
+them, to the folder that all images lie in. So covlearn fit reads clean.csv and clean.parquet; the
+command to type is printed.
+A folder export makes hard links where the disk allows it, which take no room: an image in it is the
+very file of the source, and who edits one edits the other. --copy makes copies.
+label-studio writes tasks.json and config.xml with the examples whose label is not kept; hf a folder
+for datasets.load_dataset.
 """
 
 
@@ -44,28 +50,60 @@ def add_parser(commands: Any) -> None:
 
 def clean(args: argparse.Namespace) -> int:
     """Exports, and says how much."""
-    from covlearn.exports import Exported, clean_table, export  # noqa: PLC0415
+    from covlearn.exports import export  # noqa: PLC0415
     from covlearn.fitted import load  # noqa: PLC0415
 
     fitted = load(args.run)
+    done = export(fitted, args.out, args.form, copy=args.copy, dry_run=args.dry_run)
+    end = f"written to {args.out}"
     if args.dry_run:
-        said = summary(Exported.of(clean_table(fitted)), args)
-        say("\n".join([*said, f"nothing was written; without --dry-run it would be in {args.out}"]))
-        return 0
-    said = summary(export(fitted, args.out, args.form, copy=args.copy), args)
-    say("\n".join([*said, f"written to {args.out}"]))
+        end = f"nothing was written; without --dry-run it would be in {args.out}"
+    say("\n".join([*summary(done, fitted, args), end]))
     return 0
 
 
-def summary(done: "Exported", args: argparse.Namespace) -> list[str]:
-    """What is in an export, and what Label Studio needs to show it."""
+def summary(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> list[str]:
+    """What is in an export, and how to go on with it."""
+    from covlearn.exports import VERDICTS_NAME  # noqa: PLC0415
     from covlearn.inputs.examples import counted  # noqa: PLC0415
 
-    if args.form != "label-studio":
-        return [
-            f"{counted(done.examples, 'example')}, {done.relabelled:,} with a repaired label, "
-            f"{done.left_out:,} left out"
+    if args.form == "label-studio":
+        return _tasks(done)
+    lines = [
+        f"{counted(done.examples, 'example')}, {done.relabelled:,} with a repaired label, "
+        f"{done.left_out:,} left out"
+    ]
+    if args.form == "folder":
+        changed = {name: place for name, place in done.folders.items() if name != place}
+        return lines + [
+            f"class '{one_line(name)}' is in the folder '{one_line(place)}': its own name is not "
+            "safe on all systems, or differs from another's by case alone"
+            for name, place in changed.items()
         ]
+    lines.append(f"the verdict on every example, by id: {args.out / VERDICTS_NAME}")
+    return lines + _fit_again(done, fitted, args)
+
+
+def _fit_again(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> list[str]:
+    """The command that fits a table again, where it has what is learned from."""
+    from covlearn.exports import CSV_NAME, IMAGES_NAME, PARQUET_NAME  # noqa: PLC0415
+
+    name = {"csv": CSV_NAME, "parquet": PARQUET_NAME}.get(args.form)
+    linked = done.images is not None and (args.dry_run or (args.out / IMAGES_NAME).exists())
+    if name is None or not (linked or fitted.recipe.get("kind") == "table"):
+        return []
+    label = fitted.recipe.get("label") or "label"
+    words = ["covlearn", "fit", str(args.out / name), "--label", label]
+    for option in ("id", "image"):
+        if fitted.recipe.get(option):
+            words += [f"--{option}", fitted.recipe[option]]
+    return ["fit it again:", f"  {one_line(shlex.join([*words, '--out']))} RUN"]
+
+
+def _tasks(done: "Exported") -> list[str]:
+    """How many tasks there are, and what Label Studio needs to show them."""
+    from covlearn.inputs.examples import counted  # noqa: PLC0415
+
     count = [f"{done.decisions.get(name, 0):,} to {name}" for name in ("relabel", "drop", "review")]
     lines = [
         f"{counted(done.tasks, 'task')} in tasks.json, the examples whose label is not kept: "

@@ -51,15 +51,15 @@ def predict(args: argparse.Namespace) -> int:
     fitted = load(args.run, allow=args.allow)
     check_target(args.out, read=args.source)
     examples = read(args, recipe=fitted.recipe, look=args.dry_run)
-    left_out = skipped_lines([{"id": item.id, "reason": item.reason} for item in examples.skipped])
+    remarks = skipped_lines([{"id": item.id, "reason": item.reason} for item in examples.skipped])
+    remarks += [f"note: {note}" for note in examples.notes]
     if args.dry_run:
         say(
             "\n".join(
                 [
                     f"{counted(len(examples), 'example')}, {len(fitted.classes):,} classes, on "
                     f"{device}",
-                    *left_out,
-                    *(f"note: {note}" for note in examples.notes),
+                    *remarks,
                     f"nothing was written; without --dry-run it would be in {args.out}",
                 ]
             )
@@ -79,5 +79,5 @@ def predict(args: argparse.Namespace) -> int:
     replaced = " (the file that was there is replaced)" if args.out.exists() else ""
     cells.write_cells(args.out, names, zip(*columns, strict=True))
     count = counted(len(examples), "prediction")
-    say("\n".join([f"{count}: {args.out}{replaced}", *left_out]))
+    say("\n".join([f"{count}: {args.out}{replaced}", *remarks]))
     return 0
