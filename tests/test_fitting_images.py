@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from covlearn import fitting
+from covlearn.calibration import label_posterior, surest_transition, wrong_by_sureness
 from covlearn.data import Augmentation, Split
 from covlearn.engine import Machine
-from covlearn.fitting import Setup, fit_split, set_up
+from covlearn.fitting import COUNTED, SCALE_SPREAD, Setup, fit_split, set_up
 from covlearn.methods import CAL
 from covlearn.methods.crossfit import CrossFittedCAL
 from covlearn.methods.scaled import Choice
@@ -95,6 +96,13 @@ def test_few_images_are_learned_with_the_recommended_settings() -> None:
     flagged, wrong = torch.from_numpy(fit.verdicts.decision != "keep"), split.y != clean
     assert int((flagged & wrong).sum()) > 0.7 * int(wrong.sum())
     assert int((flagged & ~wrong).sum()) < 0.02 * len(clean)
+    quarter, most = (
+        surest_transition(fit.crossed, split.y, surest=share) for share in (0.25, COUNTED)
+    )
+    assert not torch.allclose(quarter, most)  # else what follows would see nothing
+    times = wrong_by_sureness(fit.crossed, split.y, quarter)
+    expected = label_posterior(fit.own_logits, split.y, quarter, times=times, spread=SCALE_SPREAD)
+    torch.testing.assert_close(fit.logits, expected)
 
 
 def test_verdicts_of_averaged_predictions_are_those_predictions() -> None:

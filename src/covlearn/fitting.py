@@ -50,7 +50,8 @@ SCALE_SPREAD = 0.5
 COUNTED = 0.75
 """The share of the sieves' predictions, the surest of each class, that verdicts count T on.
 Labels that are wrong where examples are hard are not among the surest (``benchmarks/counted.py``).
-"""
+What sieves make of the pixels of few images is too often wrong for that (``benchmarks/pixels.py``):
+there T is counted where evidence is looked for."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,8 @@ def fit_split(
         # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came
         # from (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
         relearned = evidence.contradictory and run.refined_by is not None
-        transition = surest_transition(crossed[judged], given[judged], surest=COUNTED)
+        counted = COUNTED if len(split.x.shape) == 2 else surest
+        transition = surest_transition(crossed[judged], given[judged], surest=counted)
         times = None
         if evidence.found:
             times = torch.ones(len(given), dtype=torch.float64)
