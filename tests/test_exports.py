@@ -246,7 +246,7 @@ def test_classes_keep_their_names_where_they_can(
     tmp_path: Path, classes: list[str], folders: list[str]
 ) -> None:
     rows = [(f"{n}.png", name, name, "keep") for n, name in enumerate(classes)]
-    paths = [str(picture(tmp_path / "source" / row[0])) for row in rows]
+    paths: list[str | None] = [str(picture(tmp_path / "source" / row[0])) for row in rows]
     run = judged(tmp_path / "run", rows, paths, classes)
     planned = export(run, tmp_path / "out", "folder", dry_run=True)
     assert not (tmp_path / "out").exists()
