@@ -131,13 +131,14 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 )
         else:
             inputs, labels = validate_data(self, X, y, dtype=np.float64)
-        kinds = sorted({type(label).__name__ for label in labels.tolist()})
-        if len(kinds) > 1:  # which cannot be sorted, such as None among strings
+        try:
+            check_classification_targets(labels)
+        except TypeError:  # they cannot be sorted, such as None among strings
+            kinds = sorted({type(label).__name__ for label in labels.tolist()})
             raise ValueError(
                 f"y must have labels of one kind, got {' and '.join(kinds)}; leave out examples "
                 "without a label"
-            )
-        check_classification_targets(labels)
+            ) from None
         return inputs, labels
 
     def _inputs(self, X: Any, *, reset: bool) -> NDArray[Any]:

@@ -229,7 +229,7 @@ def fit_split(
         # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came
         # from (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
         relearned = evidence.contradictory and run.refined_by is not None
-        counted = COUNTED if len(split.x.shape) == 2 else surest
+        counted = surest if len(split.x.shape) == 4 else COUNTED
         transition = surest_transition(crossed[judged], given[judged], surest=counted)
         times = None
         if evidence.found:

@@ -114,9 +114,8 @@ def _before_settings(job: Job) -> Method:
     """The job's method as its preset has it."""
     if job.preset is None:
         return make_method(job.method)
-    own_images = presets.images_inside(Path(job.data))
-    if job.preset == "recommended" and own_images is not None:
-        size, num_classes = own_images
+    if job.preset == "recommended" and (own := presets.images_inside(Path(job.data))) is not None:
+        size, num_classes = own
         return from_scratch(job.method, num_examples=size, num_classes=num_classes).method
     return presets.preset(job.preset, job.method, presets.data_kind(job.data))
 

@@ -132,8 +132,9 @@ def _against_rate(table: Table, folder: Path, path: Path) -> Path | None:
     figure, axes = _axes()
     drawn = False
     entries = collect(table, folder)
+    lines = dict.fromkeys(_data_and_noise(column) for column in table.columns)
     for row in table.rows:
-        for data, noise in dict.fromkeys(_data_and_noise(column) for column in table.columns):
+        for data, noise in lines:
             points = [
                 (each.column.rate, each.ours.mean, each.ours.std or 0.0)
                 for each in entries
@@ -143,6 +144,8 @@ def _against_rate(table: Table, folder: Path, path: Path) -> Path | None:
             if len(points) > 1:
                 rates, means, deviations = zip(*sorted(points), strict=True)
                 label = f"{row.title or row.name}, {Path(data).stem}"
+                if sum(other == data for other, _ in lines) > 1:
+                    label += f", {noise}"
                 axes.errorbar(rates, means, deviations, marker="o", capsize=2, label=label)
                 drawn = True
     if not drawn:

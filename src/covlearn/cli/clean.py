@@ -87,16 +87,17 @@ def summary(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> lis
 def _fit_again(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> list[str]:
     """The command that fits a table again, where it has what is learned from."""
     from covlearn.exports import CSV_NAME, IMAGES_NAME, PARQUET_NAME  # noqa: PLC0415
+    from covlearn.report.again import option  # noqa: PLC0415
 
     name = {"csv": CSV_NAME, "parquet": PARQUET_NAME}.get(args.form)
     linked = done.images is not None and (args.dry_run or (args.out / IMAGES_NAME).exists())
     if name is None or not (linked or fitted.recipe.get("kind") == "table"):
         return []
     label = fitted.recipe.get("label") or "label"
-    words = ["covlearn", "fit", str(args.out / name), "--label", label]
-    for option in ("id", "image"):
-        if fitted.recipe.get(option):
-            words += [f"--{option}", fitted.recipe[option]]
+    words = ["covlearn", "fit", str(args.out / name), *option("label", label)]
+    for key in ("id", "image"):
+        if fitted.recipe.get(key):
+            words += option(key, fitted.recipe[key])
     return ["fit it again:", f"  {one_line(shlex.join([*words, '--out']))} RUN"]
 
 
