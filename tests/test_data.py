@@ -106,7 +106,9 @@ def test_two_processes_share_the_batches_of_one(mixup: bool) -> None:
         for p, part in enumerate((left, right)):
             mix = None
             if whole.mix is not None:
-                mix = data.Mix(whole.mix.x[p::2], whole.mix.y[p::2], whole.mix.share)
+                mix = data.Mix(
+                    whole.mix.x[p::2], whole.mix.y[p::2], whole.mix.share, whole.mix.idx[p::2]
+                )
             assert_same(Batch(whole.x[p::2], whole.y[p::2], whole.idx[p::2], mix), part)
 
 
@@ -227,6 +229,7 @@ def test_mixup_is_what_it_says() -> None:
             assert distance.min(dim=1).values.max() < 1e-4
             assert len(position.unique()) == 64
             assert torch.equal(batch.y[position], batch.mix.y)
+            assert torch.equal(batch.idx[position], batch.mix.idx)
     # The larger of λ and 1 − λ for λ from Beta(½, ½) has the mean ½ + 1/π and lies in [½, 1].
     assert min(shares) >= 0.5
     assert np.mean(shares) == pytest.approx(0.5 + 1 / np.pi, abs=0.03)

@@ -41,6 +41,7 @@ VARIANTS: dict[str, Method] = {
     "cal, relabel": CAL(relabel=True),
     "cal, balanced": CAL(balanced_batches=5, sieve_balanced_batches=5),
     "cal, mixup": CAL(sieve_mixup=True, sieve_balanced_batches=5),
+    "cal, targets mixed": CAL(target="refined", mixup=True),
     "cal, training scores": CAL(scores="training"),
     "cal, averaged scores": CAL(scores="averaged", threshold="argmax"),
     "cal, rounds": CAL(scores="averaged", threshold="argmax", rounds=2),
@@ -96,7 +97,9 @@ def test_a_captured_run_gives_the_same_bits_twice(name: str) -> None:
     assert fit(VARIANTS[name], CAPTURED) == fit(VARIANTS[name], CAPTURED)
 
 
-@pytest.mark.parametrize("changes", [{}, {"average": 0.9}, {"optimizer": "adam", "lr": 1e-3}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"average": 0.9, "average_predictions": 0.9}, {"optimizer": "adam", "lr": 1e-3}]
+)
 @pytest.mark.parametrize("name", ["ce", "cores", "cal", "coteaching", "reweight_r"])
 def test_a_captured_run_that_was_cut_off_ends_with_the_same_bits(
     name: str, changes: dict[str, Any], tmp_path: Path

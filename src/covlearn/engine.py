@@ -220,12 +220,13 @@ class _Step:
     parameters: list[Tensor]
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss, and the logits of the inputs themselves for the ledger."""
+        """The loss, and the logits for the ledger: of the inputs themselves, if they are seen."""
         with self.machine.autocast():
             if batch.mix is None:
                 outputs = forward(self.model, batch.x, features=self.objective.needs_features)
             else:
-                outputs = Outputs(self.model(batch.mix.x), plain=self.model(batch.x))
+                plain = self.model(batch.x) if self.objective.needs_plain else None
+                outputs = Outputs(self.model(batch.mix.x), plain=plain)
         result = self.objective(outputs, batch)
         loss = reduced(result)
         for parameter in self.parameters:

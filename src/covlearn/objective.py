@@ -30,6 +30,8 @@ class Objective(nn.Module):
     capturable = True
     """False where a step needs the host to look at values."""
     needs_features = False
+    needs_plain = True
+    """Whether inputs that are mixed are also to be seen as they are, a second pass."""
 
     def strength(self, epoch: int) -> float:  # noqa: ARG002
         """β of an epoch, by which a plan may divide the learning rate."""

@@ -131,7 +131,9 @@ def test_mixup_and_balanced_batches_reach_the_stages_they_are_for() -> None:
     )
     sieve, second = run.calls["sieve"], run.calls["cal"]
     assert (sieve["mixup"], sieve["balanced_batches"]) == (True, 2)
-    assert ("mixup" in second, second["balanced_batches"]) == (False, 3)
+    assert (second["mixup"], second["balanced_batches"]) == (False, 3)
+    mixed = fitted(dataclasses.replace(TINY, target="refined", mixup=True))
+    assert (mixed.calls["sieve"]["mixup"], mixed.calls["cal"]["mixup"]) == (False, True)
     relabelled = fitted(dataclasses.replace(TINY, relabel=True, balanced_batches=3))
     assert relabelled.calls["relabel"]["balanced_batches"] == 3
 

@@ -198,7 +198,7 @@ def test_with_mixup_the_regulariser_is_that_of_the_inputs_themselves() -> None:
     objective = Confident(NOISY, PRIOR, Ramp(0.7))
     objective.begin_epoch(0, Ledger(60))
     mixed, partner = LOGITS.flip(0), NOISY[IDX].flip(0)
-    batch = BATCH._replace(mix=Mix(BATCH.x, partner, torch.tensor(0.8)))
+    batch = BATCH._replace(mix=Mix(BATCH.x, partner, torch.tensor(0.8), IDX.flip(0)))
     loss, _ = objective(Outputs(mixed, plain=LOGITS), batch)
     expected = 0.8 * cross_entropy(mixed, NOISY[IDX]) + 0.2 * cross_entropy(mixed, partner)
     torch.testing.assert_close(loss, expected - 0.7 * confidence(LOGITS, prior=PRIOR))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from covlearn.covariance import SecondOrder, cal
-from covlearn.data import Batch, Split
+from covlearn.data import Batch, Mix, Split
 from covlearn.engine import Outputs
 from covlearn.ledger import Ledger
 from covlearn.methods import CAL, CE
@@ -143,6 +143,46 @@ def test_dropped_examples_have_no_weight() -> None:
     assert weight.tolist() == [float(n != 3) for n in range(SIZE)]
 
 
+def test_mixed_inputs_have_mixed_targets_and_no_weight_if_either_was_dropped() -> None:
+    logits, y, refined, posterior = drawn()
+    refined[3] = -1
+    partner, share = torch.arange(SIZE).flip(0), torch.tensor(0.8)
+    batch = batch_of(y)._replace(mix=Mix(torch.zeros(SIZE, 1), y.flip(0), share, partner))
+    for q in (None, posterior):
+        objective = targeted(refined, torch.eye(CLASSES).double(), q)
+        own, theirs = torch.eye(CLASSES)[refined], torch.eye(CLASSES)[refined].flip(0)
+        if q is not None:
+            own, theirs = q, q.flip(0)
+        log_p = (logits.float().softmax(dim=1) + EPS).log()
+        expected = ((BETA * prior() - 0.8 * own - 0.2 * theirs) * log_p).sum(dim=1)
+        loss, weight = objective(Outputs(logits), batch)
+        assert weight.tolist() == [float(n not in {3, SIZE - 4}) for n in range(SIZE)]
+        torch.testing.assert_close(loss[weight > 0].float(), expected[weight > 0].float())
+
+
+def test_mixup_is_one_pass_over_mixed_inputs() -> None:
+    toy = make_toy()
+    method = shortened(CAL(threshold="argmax", target="refined", mixup=True), epochs=2)
+    seen: dict[str, int] = {}
+
+    class Counting(LocalRun):
+        def train(self, stage: str, model: Any, *args: Any, **options: Any) -> Ledger:
+            def count(*_: Any) -> None:
+                seen[stage] = seen.get(stage, 0) + model.training
+
+            hook = model.register_forward_pre_hook(count)
+            try:
+                return super().train(stage, model, *args, **options)
+            finally:
+                hook.remove()
+
+    for each in (method, replace(method, mixup=False)):
+        seen.clear()
+        run = Counting(toy.split, seed=0)
+        each.fit(view_of(run))
+        assert seen["cal"] == seen["sieve"] > 0
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("scores", ["evaluation", "averaged"])
 def test_each_target_trains_on_the_same_refined_labels(target: Any, scores: Any) -> None:
@@ -166,6 +206,9 @@ def test_each_target_trains_on_the_same_refined_labels(target: Any, scores: Any)
         ({"target": "rows", "relabel": True}, "leave relabel, covariance and base"),
         ({"target": "posterior", "scores": "training"}, "needs the probabilities"),
         ({"target": "posterior", "labels": "a.npy"}, "needs the probabilities"),
+        ({"mixup": True}, "set target=refined"),
+        ({"mixup": True, "relabel": True}, "set target=refined"),
+        ({"mixup": True, "target": "refined", "rounds": 2}, "rounds=1"),
         ({"balanced_batches": -1}, "balanced_batches must be positive, got -1"),
         ({"sieve_balanced_batches": 0}, "sieve_balanced_batches must be positive, got 0"),
     ],

@@ -21,11 +21,13 @@ from covlearn.kinds import check_fields, checked, shown
 
 
 class Mix(NamedTuple):
-    """What mixup adds to a batch: mixed inputs, the partners' labels and the inputs' own share."""
+    """What mixup adds to a batch: mixed inputs, the partners' labels, the inputs' own share, and
+    the partners' positions in the training set."""
 
     x: Tensor
     y: Tensor
     share: Tensor
+    idx: Tensor
 
 
 class Batch(NamedTuple):
@@ -207,9 +209,8 @@ class _Batches(ABC):
         # Beta(½, ½) is the arcsine law; the larger share stays with the example itself.
         share = (0.5 * math.pi * counter.uniform(key, whole[:1], counter.MIX)).sin() ** 2
         share = torch.maximum(share, 1 - share)
-        return Batch(
-            own, self.y[idx], idx, Mix(share * own + (1 - share) * other, self.y[partner], share)
-        )
+        mixed = share * own + (1 - share) * other
+        return Batch(own, self.y[idx], idx, Mix(mixed, self.y[partner], share, partner))
 
     def _balanced(self, order: Tensor, key: Tensor, total: int) -> Tensor:
         """``total`` positions with every class as often as any other, in random order."""

@@ -84,6 +84,8 @@ class CAL:
     prior_scale: float = 1.0
     """A factor on π in both stages, 10 in the published CIFAR-100 code. Since β, not βπ, divides
     the learning rate, it is not the same as a larger β."""
+    mixup: bool = False
+    """Mix the inputs and targets of stage 2, whose ``target`` must then be another than noisy."""
     balanced_batches: int | None = None
     """The same of stage 2 as ``sieve_balanced_batches`` of stage 1."""
     balanced_subset: int | None = None
@@ -211,6 +213,7 @@ class CAL:
             objective,
             averaging_predictions(self.plan) if self.rounds > 1 else self.plan,
             labels=labels,
+            mixup=self.mixup,
             balanced_batches=batches,
         )
 

@@ -94,6 +94,11 @@ def _check_second_stage(cal: "CAL") -> None:
         )
     if cal.target != "noisy" and cal.balanced_subset is not None:
         raise ValueError(f"target={cal.target!r} takes all examples; leave balanced_subset out")
+    if cal.mixup and (cal.target == "noisy" or cal.rounds > 1):
+        raise ValueError(
+            "mixup mixes the targets of two examples, and inputs are then seen mixed alone; set "
+            "target=refined (or another that is not noisy) and rounds=1"
+        )
     if cal.rounds > 1 and not cal.needs_refined:
         raise ValueError(
             f"rounds={cal.rounds} renew D̂, which nothing here looks at; set rounds=1, or leave "

@@ -45,6 +45,8 @@ class Targeted(Regularised):
     mixes them: t(x) = Σ_i q_i(x) of_class[i].
     """
 
+    needs_plain = False
+
     refined: Tensor
     of_class: Tensor
     posterior: Tensor | None
@@ -67,11 +69,18 @@ class Targeted(Regularised):
 
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
         """(B,) each."""
-        refined = self.refined[batch.idx]
-        if self.posterior is None:
-            target = self.of_class[refined.clamp(min=0)]
-        else:
-            target = self.posterior[batch.idx] @ self.of_class
+        target, kept = self.target_of(batch.idx)
+        if batch.mix is not None:
+            partners, theirs = self.target_of(batch.mix.idx)
+            target = batch.mix.share * target + (1 - batch.mix.share) * partners
+            kept = kept & theirs
         log_p = outputs.logits.float().softmax(dim=1).add(EPS).log()
         loss = ((self.beta * self.prior - target) * log_p).sum(dim=1)
-        return loss, (refined >= 0).to(loss.dtype)
+        return loss, kept.to(loss.dtype)
+
+    def target_of(self, idx: Tensor) -> tuple[Tensor, Tensor]:
+        """The targets (B, K) of the examples at ``idx``, and which of them D̂ has a label of."""
+        refined = self.refined[idx]
+        if self.posterior is not None:
+            return self.posterior[idx] @ self.of_class, refined >= 0
+        return self.of_class[refined.clamp(min=0)], refined >= 0
