@@ -69,6 +69,34 @@ def test_the_labels_of_a_confused_network() -> None:
     assert f"and {100 * share_right('recommended', 'cifar10/confused 0.4'):.1f} %" in PAGE
 
 
+INGREDIENTS = json.loads(
+    (ROOT / "results" / "beyond" / "ingredients" / "table.json").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize(
+    ("title", "column"),
+    [
+        ("ResNet-34, 0.4", "cifar10/0.4"),
+        ("ResNet-34, labels that a network confuses, 0.4", "cifar10/confused 0.4"),
+        ("plain network, half the epochs, 0.4", "cifar10/0.4"),
+        ("plain network, 0.6", "cifar10/0.6"),
+        ("plain network, `ptd` 0.4", "cifar10/ptd 0.4"),
+        ("plain network, labels that a network confuses, 0.4", "cifar10/confused 0.4"),
+    ],
+)
+def test_a_row_of_mixup_is_that_of_the_records(title: str, column: str) -> None:
+    plain = {(cell["row"], cell["column"]): cell for cell in INGREDIENTS["cells"]}
+    cells = CELLS if title.startswith("ResNet") else plain
+    rows = ("recommended", "regulariser alone", "regulariser and mixup")
+    last = [f"{cells[row, column]['last mean']:.2f}" for row in rows]
+    assert f"| {title} | {' | '.join(last)} |" in PAGE
+    if cells is plain:
+        in_the_sieve = plain["mixup in the sieve", column]["last mean"]
+        text = "chance at 0.6" if in_the_sieve == 10 else f"{in_the_sieve:.2f}"
+        assert text in PAGE
+
+
 def test_how_far_above_the_published_recipe_it_is() -> None:
     columns = ["cifar10/0.2", "cifar10/0.4", "cifar10/0.6", "cifar10/ptd 0.4", "cifar100/0.4"]
     points = [
