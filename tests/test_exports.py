@@ -239,7 +239,7 @@ def test_a_place_in_the_source_is_refused(tmp_path: Path, place: str, dry_run: b
         (["A_B", "a b", "a_b"], ["A_B", "a b", "a_b-2"]),
         (["X", "x", "x-2"], ["X", "x-3", "x-2"]),  # the last has a right to its name
         (["a/b", "a_b"], ["a_b-2", "a_b"]),
-        (["con .x", "nul", "a ", "b. c", "d."], ["con_.x", "_nul", "a_", "b. c", "d"]),
+        (["con .x", "nul", "a ", "b. c", "d."], ["_con .x", "_nul", "a", "b. c", "d"]),
     ],
 )
 def test_classes_keep_their_names_where_they_can(

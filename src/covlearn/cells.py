@@ -63,15 +63,15 @@ def read_cells(path: Path) -> dict[str, list[str]]:
 def safe_name(text: str) -> str:
     """A name for a file or folder on any system: no separators, dots in front or reserved words.
 
-    >>> [safe_name(text) for text in ("../etc", "a/b:c", "CON", "")]
-    ['_etc', 'a_b_c', '_CON', '_']
+    >>> [safe_name(text) for text in ("../etc", "a/b:c", "CON", "", "fire truck ")]
+    ['_etc', 'a_b_c', '_CON', '_', 'fire truck']
     """
-    text = unicodedata.normalize("NFC", text)
-    text = re.sub(r'[\\/:*?"<>|\s\x00-\x1f\x7f]+', "_", text)
     text = "".join(c for c in text if unicodedata.category(c) not in ("Cf", "Cs", "Co", "Cn"))
-    text = text.lstrip(".").rstrip(". ")
+    text = re.sub(r'[\\/:*?"<>|\x00-\x1f\x7f]+|[^\S ]+', "_", unicodedata.normalize("NFC", text))
+    text = text.lstrip(". ")
     while len(text.encode()) > LONGEST_NAME:
         text = text[:-1]
-    if not text or text.split(".")[0].lower() in RESERVED:
+    text = text.rstrip(". ")
+    if not text or text.split(".")[0].rstrip().lower() in RESERVED:  # Windows: "con .x" is "con"
         text = f"_{text}"
     return text

@@ -234,10 +234,10 @@ def _to_folders(place: dict[str, str], table: pd.DataFrame, folder: Path, *, cop
             check_image(source)  # a run of somebody else's may name any file of this machine
         except BadImage as error:
             raise ValueError(f"{source} must be an image to be exported, but {error}") from error
-        target = folder / place[row.label] / _safe_name(source.name)
+        target = folder / place[row.label] / cells.safe_name(source.name)
         number = 2
         while Path(str(target).casefold()) in taken:  # from two folders, or by case alone
-            target = target.with_name(f"{_safe_name(source.stem)}-{number}{source.suffix}")
+            target = target.with_name(f"{cells.safe_name(source.stem)}-{number}{source.suffix}")
             number += 1
         taken.add(Path(str(target).casefold()))
         _link_or_copy(source, target, copy=copy)
@@ -304,7 +304,7 @@ def _class_folders(classes: list[str]) -> dict[str, str]:
     Another name is needed where a system would not take it, or takes it for that of another class
     because it ignores case; it is never one that another class has a right to.
     """
-    safe = {name: _safe_name(name) for name in classes}
+    safe = {name: cells.safe_name(name) for name in classes}
     rightful = {name.casefold() for name in safe.values()}
     taken: set[str] = set()
     folders = {}
@@ -315,13 +315,6 @@ def _class_folders(classes: list[str]) -> dict[str, str]:
         taken.add(made.casefold())
         folders[name] = made
     return folders
-
-
-def _safe_name(text: str) -> str:
-    """As :func:`cells.safe_name`, but spaces stay where they do no harm, which is inside."""
-    joined = text.replace(" ", "_")
-    harmless = text == text.strip() and " ." not in text  # Windows takes "con .x" for "con"
-    return text if harmless and cells.safe_name(joined) == joined else cells.safe_name(text)
 
 
 KINDS: dict[str, Callable[[Fitted, pd.DataFrame, Path], None]] = {
