@@ -27,9 +27,17 @@ from covlearn.cells import safe_name
 from covlearn.config import typed
 from covlearn.data.sources import load_data, with_noise
 from covlearn.evaluation import environment
-from covlearn.job import Job, augmented, json_or_text, make_machine, resolve_device, settled
+from covlearn.job import (
+    Job,
+    augmented,
+    json_or_text,
+    make_machine,
+    protocol_of,
+    resolve_device,
+    settled,
+)
 from covlearn.local_run import LocalRun
-from covlearn.methods import CAL, presets
+from covlearn.methods import CAL
 from covlearn.methods.crossfit import CrossFittedCAL, stratified_folds
 from covlearn.npz import read_arrays
 from covlearn.schedules import Ramp
@@ -57,8 +65,7 @@ def out_of_fold(job: Job) -> dict[str, NDArray[Any]]:
     """Probabilities (N, K) by networks that were trained on other folds; labels; where."""
     method, others = settled(job)
     assert isinstance(method, CAL)
-    assert job.preset is not None
-    protocol = presets.protocol(job.preset, presets.data_kind(job.data))
+    protocol = protocol_of(job)
     source, _ = with_noise(load_data(job.data), job.noise, seed=job.seed)
     assert source.clean is not None
     machine = make_machine(resolve_device("auto"), others["machine"])

@@ -29,10 +29,18 @@ from covlearn.data import Split
 from covlearn.data.sources import Source, load_data, with_noise
 from covlearn.engine import predict
 from covlearn.evaluation import environment, evaluation_batches
-from covlearn.job import Job, augmented, json_or_text, make_machine, resolve_device, settled
+from covlearn.job import (
+    Job,
+    augmented,
+    json_or_text,
+    make_machine,
+    protocol_of,
+    resolve_device,
+    settled,
+)
 from covlearn.ledger import Ledger
 from covlearn.local_run import LocalRun
-from covlearn.methods import CAL, presets
+from covlearn.methods import CAL
 from covlearn.methods.base import view_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,7 +104,7 @@ def one(task: tuple[str, str, int]) -> dict[str, Any]:
     job = job_for(data, noise, seed)
     method, others = settled(job)
     assert isinstance(method, CAL)
-    protocol = presets.protocol("recommended", presets.data_kind(job.data))
+    protocol = protocol_of(job)
     source, _ = with_noise(loaded(data), noise, seed=seed)
     clean = source.clean
     assert clean is not None

@@ -16,7 +16,7 @@ from covlearn.engine import Machine
 from covlearn.evaluation import Progress
 from covlearn.kinds import check_fields, checked
 from covlearn.methods import METHODS, Method, presets
-from covlearn.methods.from_scratch import from_scratch
+from covlearn.methods.from_scratch import from_scratch, movement
 from covlearn.records import Result, differences
 from covlearn.run import fit_and_evaluate
 
@@ -68,10 +68,8 @@ def run_job(
     ``recorded`` stands for the job in the configuration, if that is not the job itself.
     """
     method, others = settled(job)
-    protocol, name = presets.Protocol(), None
-    if job.preset is not None:
-        kind = presets.data_kind(job.data)
-        protocol, name = presets.protocol(job.preset, kind), f"{job.preset}/{kind}"
+    protocol = protocol_of(job)
+    name = None if job.preset is None else f"{job.preset}/{presets.data_kind(job.data)}"
     machine = make_machine(device, others["machine"])
     whole = load_data(job.data) if source is None else source
     noisy, card = with_noise(whole, job.noise, seed=job.seed)
@@ -115,9 +113,20 @@ def _before_settings(job: Job) -> Method:
     if job.preset is None:
         return make_method(job.method)
     if job.preset == "recommended" and (own := presets.images_inside(Path(job.data))) is not None:
-        size, num_classes = own
-        return from_scratch(job.method, num_examples=size, num_classes=num_classes).method
+        return from_scratch(
+            job.method, num_examples=own.num_examples, num_classes=own.num_classes
+        ).method
     return presets.preset(job.preset, job.method, presets.data_kind(job.data))
+
+
+def protocol_of(job: Job) -> presets.Protocol:
+    """What the job's preset says beside the method's settings; own images move by their size."""
+    if job.preset is None:
+        return presets.Protocol()
+    made = presets.protocol(job.preset, presets.data_kind(job.data))
+    if job.preset == "recommended" and (own := presets.images_inside(Path(job.data))) is not None:
+        return replace(made, augmentation=movement(own.side))
+    return made
 
 
 def other_than(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
@@ -161,9 +170,7 @@ def _another_protocol(
     config: Mapping[str, Any], job: Job, moved_there: Tree, moved_here: Tree
 ) -> list[str]:
     """Where the network, the share held out and the movement of images were others."""
-    protocol = presets.Protocol()
-    if job.preset is not None:
-        protocol = presets.protocol(job.preset, presets.data_kind(job.data))
+    protocol = protocol_of(job)
     asked = protocol.augmentation | moved_here
     # What nobody asked for is the data's: the mean and deviation of its colours.
     names = {*asked, *moved_there}

@@ -12,7 +12,7 @@ import pytest
 from covlearn import cli, records
 from covlearn.config import leaves, plain, typed
 from covlearn.engine import Plan
-from covlearn.job import Job, settled
+from covlearn.job import Job, protocol_of, settled
 from covlearn.methods import CAL, METHODS
 from covlearn.methods.presets import (
     BY_BOTH,
@@ -270,17 +270,20 @@ def test_many_small_images_are_of_cifars_kind_whatever_their_file_is_called(
 
 
 @pytest.mark.parametrize(
-    ("preset", "classes", "scale"), [("recommended", 14, 1.4), ("published", 14, 1.0)]
+    ("preset", "classes", "scale", "crop"),
+    [("recommended", 14, 1.4, 2), ("published", 14, 1.0, 4)],
 )
 def test_own_images_are_trained_as_fit_would(
-    preset: str, classes: int, scale: float, tmp_path: Path
+    preset: str, classes: int, scale: float, crop: int, tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.npz"
     y = np.arange(10_000) % classes
     np.savez_compressed(file, x=np.zeros((10_000, 16, 16, 3), np.uint8), y=y)
-    method, _ = settled(Job(data=str(file), method="cal", preset=preset))
+    job = Job(data=str(file), method="cal", preset=preset)
+    method, _ = settled(job)
     assert isinstance(method, CAL)
     assert method.prior_scale == scale
+    assert protocol_of(job).augmentation == {"crop": crop, "flip": True}
 
 
 @pytest.mark.parametrize(
