@@ -12,6 +12,7 @@ the plans of ``benchmarks/ingredients.toml``. Cells that the file has are not ru
 
 import argparse
 import json
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -116,21 +117,24 @@ def one(task: tuple[str, str, int]) -> dict[str, Any]:
         "last": replace(method, rounds=ROUNDS, rounds_from="last"),
         "longer": replace(method, plan=replace(plan, epochs=ROUNDS * plan.epochs)),
     }
-    for way, tried in ways.items():
-        run = Watched(
-            augmented(source.train, protocol.augmentation, others["augmentation"]),
-            net_name=job.net or protocol.net,
-            net_options={name: json_or_text(text) for name, text in others["net"].items()},
-            machine=machine,
-            seed=seed,
-            test=source.test,
-        )
-        tried.fit(view_of(run))
-        found[way] = {
-            "refined right": [float((d == clean).double().mean()) for d in run.refinements],
-            "changed": run.facts.get("rounds_changed", []),
-            "accuracy": run.accuracy,
-        }
+    with tempfile.TemporaryDirectory() as place:
+        for way, tried in ways.items():
+            run = Watched(
+                augmented(source.train, protocol.augmentation, others["augmentation"]),
+                net_name=job.net or protocol.net,
+                net_options={name: json_or_text(text) for name, text in others["net"].items()},
+                machine=machine,
+                seed=seed,
+                test=source.test,
+                folder=Path(place, way),
+                shared_stages=Path(place, "shared"),  # the sieve, and the first round
+            )
+            tried.fit(view_of(run))
+            found[way] = {
+                "refined right": [float((d == clean).double().mean()) for d in run.refinements],
+                "changed": run.facts.get("rounds_changed", []),
+                "accuracy": run.accuracy,
+            }
     return found
 
 
