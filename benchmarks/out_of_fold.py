@@ -81,7 +81,7 @@ def out_of_fold(job: Job) -> dict[str, NDArray[Any]]:
     fold = stratified_folds(source.train.y, FOLDS, seed=job.seed)
     logits = networks.fold_logits(run, fold, range(FOLDS), "")
     return {
-        "probs": logits.softmax(dim=1).half().numpy(),
+        "probs": logits.softmax(dim=1).numpy(),
         "given": source.train.y.numpy().astype(np.int16),
         "clean": source.clean.numpy().astype(np.int16),
         "environment": np.frombuffer(json.dumps(environment(machine)).encode(), np.uint8),
@@ -147,10 +147,12 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(
             f"{files[missing[0]]} is not there; python -m benchmarks.out_of_fold train"
         )
-    record: dict[str, Any] = {"what": WHAT, "n": 1, "columns": {}}
+    record: dict[str, Any] = {"what": WHAT, "columns": {}}
+    if options.out.exists():
+        record["columns"] = json.loads(options.out.read_text(encoding="utf-8"))["columns"]
     for name in columns:
         kept = read_arrays(files[name])
-        record["columns"][name] = {
+        record["columns"][f"{name}, trial {options.trial}"] = {
             "environment": json.loads(kept.pop("environment").tobytes()),
             "cleanlab": by_cleanlab(kept),
         } | {

@@ -67,7 +67,7 @@ class Watched(LocalRun):
     def train(self, stage: str, model: nn.Module, *others: Any, **options: Any) -> Ledger:
         """Once for the sieve, then once a round."""
         ledger = super().train(stage, model, *others, **options)
-        if stage.startswith("cal"):
+        if stage != "sieve":
             assert self.test is not None
             logits, _ = predict(model, evaluation_batches(self.test, self.machine), self.machine)
             right = logits.argmax(dim=1).cpu() == self.test.y
@@ -110,12 +110,18 @@ def one(task: tuple[str, str, int]) -> dict[str, Any]:
     clean = source.clean
     assert clean is not None
     machine = make_machine(resolve_device("auto"), others["machine"])
+    # The judges in the end have a D̂ of their own, which nothing is trained on.
+    method, plan = replace(method, judges="sieve"), method.plan
+    longer = replace(
+        plan,
+        epochs=ROUNDS * plan.epochs,
+        lr_milestones=tuple(ROUNDS * epoch for epoch in plan.lr_milestones),
+    )
     found: dict[str, Any] = {"given": float((source.train.y == clean).double().mean())}
-    plan = method.plan
     ways = {
         "new": replace(method, rounds=ROUNDS, rounds_from="new"),
         "last": replace(method, rounds=ROUNDS, rounds_from="last"),
-        "longer": replace(method, plan=replace(plan, epochs=ROUNDS * plan.epochs)),
+        "longer": replace(method, plan=longer),
     }
     with tempfile.TemporaryDirectory() as place:
         for way, tried in ways.items():
@@ -129,7 +135,11 @@ def one(task: tuple[str, str, int]) -> dict[str, Any]:
                 folder=Path(place, way),
                 shared_stages=Path(place, "shared"),  # the sieve, and the first round
             )
-            tried.fit(view_of(run))
+            try:
+                tried.fit(view_of(run))
+            finally:
+                if run.to_share is not None:
+                    run.to_share.release()
             found[way] = {
                 "refined right": [float((d == clean).double().mean()) for d in run.refinements],
                 "changed": run.facts.get("rounds_changed", []),

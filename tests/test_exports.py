@@ -255,3 +255,13 @@ def test_classes_keep_their_names_where_they_can(
     assert sorted(os.listdir(tmp_path / "out")) == sorted(folders)
     for number, folder in enumerate(folders):
         assert os.listdir(tmp_path / "out" / folder) == [f"{number}.png"]
+
+
+def test_a_long_name_keeps_its_ending(tmp_path: Path) -> None:
+    names = ["short.png", f"{'x' * 120}.png", f"{'図' * 40}.png", f"{'図' * 41}.png"]
+    rows = [(name, "a", "a", "keep") for name in names]
+    paths: list[str | None] = [str(picture(tmp_path / "source" / name)) for name in names]
+    export(judged(tmp_path / "run", rows, paths, ["a", "b"]), tmp_path / "out", "folder")
+    made = sorted((tmp_path / "out" / "a").iterdir())
+    assert len(made) == len(names)
+    assert {path.suffix for path in made} == {".png"}

@@ -7,12 +7,14 @@ import pytest
 
 from benchmarks import out_of_fold
 from covlearn import cli, records
+from covlearn.npz import read_arrays
 
 TABLE = """
 title = "digits"
 preset = "recommended"
 trials = 1
 figure = "last"
+holdout = 0.0
 settings = ["sieve_plan.epochs=4", "plan.epochs=2"]
 
 [[rows]]
@@ -41,7 +43,7 @@ def test_the_same_labels_are_judged_by_both(
     options += ["--out", str(out)]
     with pytest.raises(SystemExit, match="is not there"):
         out_of_fold.main(["judge", *options])
-    only = ["--only", "row=recommended"]
+    only = ["--only", "row=recommended", "--keep-models"]
     assert cli.main(["bench", str(table), "--folder", str(runs), *only]) == 0
     out_of_fold.main(["train", *options])
     (kept,) = (tmp_path / "probs").iterdir()
@@ -60,4 +62,8 @@ def test_the_same_labels_are_judged_by_both(
     result = records.read(runs / "digits/symmetric 0.4/recommended/0").result
     assert result is not None
     assert result.labels is not None
+    assert result.labels["quality"]["recall"] > 0
+    labels = records.read(runs / "digits/symmetric 0.4/recommended/0").labels
+    assert labels is not None
+    assert read_arrays(kept)["given"].tolist() == labels["given"]
     assert column["recommended"]["f1"] == result.labels["quality"]["f1"]

@@ -53,6 +53,7 @@ CASES: dict[str, Method] = {
     "cal of averages": CAL(scores="averaged", threshold="argmax"),
     "cal in rounds": CAL(threshold="argmax", rounds=2),
     "cal of two judges": CAL(threshold="argmax", judges="both"),
+    "cal of mixed targets": CAL(target="rows", mixup=True, lower=-1.0, upper=0.0),
     "cal over gce": CAL(base="gce", weighting="sample"),
     "cal that relabels": CAL(relabel=True, lower=-1.0, upper=0.0),
     "coteaching_plus of a known rate": CoTeachingPlus(rate=0.3),

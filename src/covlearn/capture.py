@@ -24,7 +24,7 @@ class CapturedEpoch:
 
     def __init__(
         self,
-        step: Callable[[Batch], tuple[Tensor, Tensor]],
+        step: Callable[[Batch], tuple[Tensor, Tensor | None]],
         parts: dict[str, Any],
         data: Any,
         refresh: Callable[[], None] | None = None,
@@ -83,7 +83,8 @@ class CapturedEpoch:
     def _one(self, size: int) -> None:
         batch = self._gather(size)
         loss, logits = self.step(batch)
-        self.parts["ledger"].write(batch.idx, logits, batch.y)
+        if logits is not None:
+            self.parts["ledger"].write(batch.idx, logits, batch.y)
         self.losses.index_copy_(0, self.position, loss.view(1).to(self.losses.dtype))
         self.position += 1
 

@@ -219,14 +219,15 @@ class _Step:
     machine: Machine
     parameters: list[Tensor]
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss, and the logits for the ledger: of the inputs themselves, if they are seen."""
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """The loss, and the logits for the ledger; None where inputs are seen mixed alone."""
         with self.machine.autocast():
             if batch.mix is None:
                 outputs = forward(self.model, batch.x, features=self.objective.needs_features)
             else:
+                mixed = self.model(batch.mix.x)
                 plain = self.model(batch.x) if self.objective.needs_plain else None
-                outputs = Outputs(self.model(batch.mix.x), plain=plain)
+                outputs = Outputs(mixed, plain=plain)
         result = self.objective(outputs, batch)
         loss = reduced(result)
         for parameter in self.parameters:
@@ -234,12 +235,12 @@ class _Step:
         loss.backward()
         distributed.sum_gradients(self.parameters)
         self.optimizer.step()
-        plain = outputs.logits if outputs.plain is None else outputs.plain
+        said = outputs.logits if batch.mix is None else outputs.plain
         logged = loss.detach()
         if isinstance(result, Tensor) and distributed.active():
             # The same number in all processes, whose losses are added up for the record.
             logged = logged / distributed.num_processes()
-        return logged, plain.detach()
+        return logged, None if said is None else said.detach()
 
 
 class _State:
@@ -331,7 +332,8 @@ def _eager_epoch(step: _Step, data: Batches, epoch: int) -> Tensor:
         losses.append(loss)
         if average is not None and len(losses) % average.every == 0:
             average.update(average.every)
-        waiting.append((batch.idx, logits, batch.y))
+        if logits is not None:
+            waiting.append((batch.idx, logits, batch.y))
         if len(waiting) == together:
             write()
     if waiting:

@@ -68,14 +68,14 @@ class Evaluator:
         """One epoch's figures; NaN, null on the disk, where one is unknown."""
         started = time.perf_counter()
         fitted = None
-        if self.clean is not None:
+        if self.clean is not None and ledger.written:
             fitted = memorisation(ledger.prediction, self.noisy, self.clean)
         figures = {
             "test_accuracy": self.accuracy(model, self.test),
             "holdout_accuracy": math.nan if self.held is None else self.accuracy(model, self.held),
             "memorisation": math.nan if fitted is None else fitted,
         }
-        if ledger.memory is not None:
+        if ledger.memory is not None and ledger.written:
             averaged = ledger.memory.predictions().cpu()
             figures["averaged_agreement"] = accuracy(averaged, self.noisy)
             if self.clean is not None:
@@ -213,6 +213,7 @@ def example_table(
         return None if values is None else list(values.detach().cpu().numpy())
 
     suggested, score = (None, None) if kept is None else kept[:2]
+    ledger = ledger if ledger is not None and ledger.written else None
     return {
         "given": column(noisy),
         "suggested": column(suggested),

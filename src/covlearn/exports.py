@@ -234,10 +234,10 @@ def _to_folders(place: dict[str, str], table: pd.DataFrame, folder: Path, *, cop
             check_image(source)  # a run of somebody else's may name any file of this machine
         except BadImage as error:
             raise ValueError(f"{source} must be an image to be exported, but {error}") from error
-        target = folder / place[row.label] / cells.safe_name(source.name)
-        number = 2
+        stem, number = cells.safe_name(source.stem), 2
+        target = folder / place[row.label] / f"{stem}{source.suffix}"
         while Path(str(target).casefold()) in taken:  # from two folders, or by case alone
-            target = target.with_name(f"{cells.safe_name(source.stem)}-{number}{source.suffix}")
+            target = target.with_name(f"{stem}-{number}{source.suffix}")
             number += 1
         taken.add(Path(str(target).casefold()))
         _link_or_copy(source, target, copy=copy)

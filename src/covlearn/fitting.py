@@ -283,10 +283,10 @@ class Agreement:
         self.y = y
 
     def __call__(self, stage: str, epoch: int, model: nn.Module, ledger: Ledger) -> Record:  # noqa: ARG002
-        """One number; examples that took no part do not count."""
+        """One number; examples that took no part do not count. NaN where none did unmixed."""
         seen = ledger.prediction >= 0
         same = (ledger.prediction == self.y.to(ledger.prediction.device)) & seen
-        return {"agreement": float(same.sum() / seen.sum().clamp(min=1))}
+        return {"agreement": float(same.sum() / seen.sum())}
 
 
 def _text(value: Any) -> str:

@@ -15,6 +15,7 @@ class Kept(Objective):
         self.inner = inner
         self.capturable = inner.capturable
         self.needs_features = inner.needs_features
+        self.needs_plain = inner.needs_plain
         self.register_buffer("keep", keep.float())
 
     keep: Tensor
@@ -34,4 +35,6 @@ class Kept(Objective):
             raise ValueError("an objective that is one number a batch cannot leave examples out")
         loss, weight = result
         keep = self.keep[batch.idx]
+        if batch.mix is not None:
+            keep = keep * self.keep[batch.mix.idx]
         return loss, (keep if weight is None else weight * keep).expand_as(loss)

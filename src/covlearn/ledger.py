@@ -39,6 +39,11 @@ class Ledger(nn.Module):
         self.register_buffer("loss", rows.clone())
         self.register_buffer("learned", torch.zeros_like(rows, dtype=torch.int32))
 
+    @property
+    def written(self) -> bool:
+        """Whether any row is; none is where inputs are only seen mixed with others."""
+        return bool((self.prediction >= 0).any())
+
     @torch.no_grad()
     def write(self, idx: Tensor, logits: Tensor, y: Tensor) -> None:
         """Records a batch; of a committee (M, B, K), the mean of its logits."""

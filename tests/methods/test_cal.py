@@ -234,22 +234,6 @@ def test_dropping_everything_is_refused(probs_file: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lower": 1.0, "upper": 0.0}, "expected lower ≤ upper, got lower=1.0, upper=0.0"),
-        ({"threshold": "auto", "upper": 0.0}, "upper goes with threshold='fixed'"),
-    ],
-)
-def test_bounds_are_refused_before_the_sieve_is_trained(
-    settings: dict[str, Any], message: str
-) -> None:
-    run = watched()
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(TINY, **settings).fit(run)
-    assert not run.nets
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
         ({"threshold": "fixd"}, "threshold must be one of .* got 'fixd'; did you mean 'fixed'"),
         ({"scores": "both"}, "scores must be one of training, evaluation, averaged, got 'both'"),
         ({"sieve_prior": "rot"}, "sieve_prior must be one of .*'root'"),
@@ -260,6 +244,13 @@ def test_bounds_are_refused_before_the_sieve_is_trained(
         ({"labels": "a.npy", "probs": "b.npy"}, "labels or from probs, got both"),
         ({"labels": "a.npy", "warm_start": True}, "warm_start goes on from the sieve"),
         ({"probs": "a.npy", "warm_start": True}, "warm_start goes on from the sieve"),
+        ({"lower": 1.0, "upper": 0.0}, "expected lower ≤ upper, got lower=1.0, upper=0.0"),
+        ({"threshold": "auto", "upper": 0.0}, "upper goes with threshold='fixed'"),
+        ({"covariance": False, "labels": "a.npy"}, "labels would change nothing"),
+        (
+            {"covariance": False, "look_for_evidence": True, "balanced_subset": 9},
+            "look_for_evidence and balanced_subset would change nothing",
+        ),
     ],
 )
 def test_settings_that_contradict_are_refused(settings: dict[str, Any], message: str) -> None:

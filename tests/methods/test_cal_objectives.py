@@ -154,7 +154,8 @@ def test_a_step_reads_no_values(base: Any, covariance: bool) -> None:
 )
 def test_the_fields_are_those_of_the_objective(changes: dict[str, Any], tmp_path: Path) -> None:
     labels = write(tmp_path / "labels.npy", LABELS)
-    method = CAL(labels=labels, plan=NOTHING, beta=Ramp(0.5), match_dropped=False, **changes)
+    given: Any = {"labels": labels} if changes.get("covariance", True) else {}
+    method = CAL(plan=NOTHING, beta=Ramp(0.5), match_dropped=False, **given, **changes)
     run = fitted(method)
     objective = run.calls["cal"]["objective"]
     refined = torch.from_numpy(LABELS)

@@ -41,6 +41,21 @@ def test_labels_are_judged_by_the_mean_of_both_and_nothing_else_changes() -> Non
     assert bool((label != alone.refined[0]).any()), "or this test would show nothing"
 
 
+def test_after_an_early_stop_the_sieve_is_still_the_first_of_both() -> None:
+    (once, model), (stopped, same) = fitted(BOTH), fitted(replace(BOTH, rounds=3, rounds_stop=1.0))
+    assert len(stopped.facts["rounds_changed"]) == 1
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, same.state_dict()[name]), name
+    assert once.refined_by is not None
+    assert stopped.refined_by is not None
+    assert torch.equal(once.refined_by, stopped.refined_by)
+
+
+def test_both_judge_also_where_no_evidence_is_looked_for() -> None:
+    run, _ = fitted(replace(BOTH, look_for_evidence=False))
+    assert run.refined_by is not None
+
+
 def test_what_a_person_decided_stays() -> None:
     trusted = torch.arange(600) < 300
     run, _ = fitted(BOTH, trusted=trusted)
@@ -65,5 +80,5 @@ def test_settings_that_contradict_are_refused(settings: dict[str, Any], message:
 
 
 def test_cross_fitted_sieves_have_no_second_judge() -> None:
-    with pytest.raises(ValueError, match=r"use method cal for .* judges"):
+    with pytest.raises(ValueError, match="use method cal for judges, or leave it out"):
         CrossFittedCAL(judges="both", threshold="argmax")

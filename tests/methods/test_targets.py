@@ -1,20 +1,24 @@
 """What CAL is once D̂ is given: cross-entropy against T̂[ŷ], or with a posterior against q(x) T̂."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from covlearn import records
 from covlearn.covariance import SecondOrder, cal
 from covlearn.data import Batch, Mix, Split
 from covlearn.engine import Outputs
+from covlearn.kept import Kept
 from covlearn.ledger import Ledger
 from covlearn.methods import CAL, CE
 from covlearn.methods.base import view_of
+from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.targets import EPS, TARGETS, Targeted, soft_transition
-from covlearn.run import LocalRun
+from covlearn.run import LocalRun, fit_and_evaluate
 from covlearn.schedules import Ramp
 from covlearn.testing import make_toy, shortened
 
@@ -164,11 +168,15 @@ def test_mixup_is_one_pass_over_mixed_inputs() -> None:
     toy = make_toy()
     method = shortened(CAL(threshold="argmax", target="refined", mixup=True), epochs=2)
     seen: dict[str, int] = {}
+    mixed: dict[str, int] = {}
 
     class Counting(LocalRun):
         def train(self, stage: str, model: Any, *args: Any, **options: Any) -> Ledger:
-            def count(*_: Any) -> None:
-                seen[stage] = seen.get(stage, 0) + model.training
+            def count(_: Any, inputs: tuple[Tensor]) -> None:
+                if model.training:
+                    seen[stage] = seen.get(stage, 0) + 1
+                    of_data = (inputs[0].unsqueeze(1) == toy.split.x).all(dim=2).any(dim=1)
+                    mixed[stage] = mixed.get(stage, 0) + int((~of_data).sum())
 
             hook = model.register_forward_pre_hook(count)
             try:
@@ -178,9 +186,38 @@ def test_mixup_is_one_pass_over_mixed_inputs() -> None:
 
     for each in (method, replace(method, mixup=False)):
         seen.clear()
+        mixed.clear()
         run = Counting(toy.split, seed=0)
         each.fit(view_of(run))
         assert seen["cal"] == seen["sieve"] > 0
+        assert mixed["sieve"] == 0
+        # Nearly all have another partner than themselves.
+        assert (mixed["cal"] > 1.5 * len(toy.split)) == each.mixup
+
+
+def test_nothing_is_said_of_inputs_that_were_only_seen_mixed(tmp_path: Path) -> None:
+    toy = make_toy()
+    method = shortened(CAL(threshold="argmax", target="refined", mixup=True), epochs=2)
+    options: Any = {"test": toy.test, "clean": toy.clean}
+    result = fit_and_evaluate(method, toy.split, folder=tmp_path / "mixed", **options)
+    assert result.stages["sieve"].memorisation is not None
+    assert result.stages["cal"].memorisation is None
+    labels = records.read(tmp_path / "mixed").labels
+    assert labels is not None
+    assert set(labels["prediction"]) == set(labels["learned"]) == {None}
+    assert None not in labels["suggested"]
+
+
+def test_a_mix_with_an_example_that_is_left_out_has_no_weight() -> None:
+    logits, y, *_ = drawn()
+    partner = torch.arange(SIZE).flip(0)
+    mix = Mix(torch.zeros(SIZE, 1), y.flip(0), torch.tensor(0.8), partner)
+    kept = Kept(CrossEntropy(), torch.arange(SIZE) != 3)
+    batch = batch_of(y)
+    assert kept(Outputs(logits), batch)[1].tolist() == [float(n != 3) for n in range(SIZE)]
+    _, weight = kept(Outputs(logits, plain=logits), batch._replace(mix=mix))
+    assert weight.tolist() == [float(n not in {3, SIZE - 4}) for n in range(SIZE)]
+    assert not Kept(targeted(y, torch.eye(CLASSES)), torch.ones(SIZE)).needs_plain
 
 
 @pytest.mark.parametrize("target", TARGETS)

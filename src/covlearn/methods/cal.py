@@ -98,6 +98,7 @@ class CAL:
     :meth:`peer_strength`)."""
     base: Base = "ce"
     weighting: Weighting = "class"
+    """Of the covariance: each class's mean by its share, as published, or each example alike."""
     look_for_evidence: bool = False
     """Change no label, and train plain cross-entropy, where the sieve's surest predictions
     contradict no more labels than errors of its own would (:mod:`covlearn.evidence`). The learning
@@ -108,7 +109,8 @@ class CAL:
     relabel: bool = False
     """Plain cross-entropy on D̂ instead of stage 2: the baseline a soft correction must beat."""
     match_dropped: bool = True
-    """Weigh by γ(x) (kernel mean matching on features) where examples were dropped."""
+    """Weigh by γ(x) (kernel mean matching on features) where examples were dropped and the target
+    is noisy."""
     warm_start: bool = False
     """Continue from the sieve's network instead of a new one (the paper's Clothing1M setting)."""
     rounds: int = 1
@@ -127,7 +129,6 @@ class CAL:
 
     def fit(self, run: Run) -> nn.Module:
         """The algorithm box: train the sieve, refine, train with the covariance term."""
-        self.check_bounds()
         if not self.needs_refined:
             return self.fit_without(run)
         refined, sieve, posterior = build_refined(self, run)
@@ -157,15 +158,14 @@ class CAL:
         ledger = self.one_round(run, stage, model, refined, sieve, posterior)
         changed: list[float] = []
         for number in range(2, self.rounds + 1):
-            again, posterior = refined_by(averaged_probs(ledger), run.split)
+            again, theirs = refined_by(averaged_probs(ledger), run.split)
             changed.append(float((again.label != refined.label).float().mean()))
             run.note(rounds_changed=changed)
             if changed[-1] < self.rounds_stop:
                 break
-            judged_by = logs(posterior) if self.look_for_evidence else None
             reason = f"averaged predictions of stage {stage}"
-            run.keep_labels(again.label, again.score, reason=reason, logits=judged_by)
-            refined, stage = again, f"{first} {number}"
+            run.keep_labels(again.label, again.score, reason=reason, logits=logs(theirs))
+            refined, posterior, stage = again, theirs, f"{first} {number}"
             model = model if self.rounds_from == "last" else run.net(f"cal {number}")
             ledger = self.one_round(run, stage, model, refined, sieve, posterior)
         if self.judges == "both":
@@ -178,9 +178,8 @@ class CAL:
         assert posterior is not None
         logits, _ = run.predict(model)
         again, both = refined_by((posterior + logits.float().softmax(dim=1)) / 2, run.split)
-        judged_by = logs(both) if self.look_for_evidence else None
         reason = "predictions of the sieve and the last network"
-        run.keep_labels(again.label, again.score, reason=reason, logits=judged_by)
+        run.keep_labels(again.label, again.score, reason=reason, logits=logs(both))
 
     def one_round(
         self,
@@ -289,18 +288,6 @@ class CAL:
             balanced_batches=self.balanced_batches,
         )
         return model
-
-    def check_bounds(self) -> None:
-        """Said before the sieve is trained for it."""
-        if self.upper is None:
-            return
-        if self.threshold != "fixed":
-            raise ValueError(
-                f"upper goes with threshold='fixed', got upper={self.upper} and "
-                f"threshold={self.threshold!r}; leave upper out, or give lower as well"
-            )
-        if not self.lower <= self.upper:
-            raise ValueError(f"expected lower ≤ upper, got lower={self.lower}, upper={self.upper}")
 
     def targeted(self, run: Run, refined: Refined, posterior: Tensor | None) -> Targeted:
         """Stage 2's loss against a target that D̂ or its posterior gives."""

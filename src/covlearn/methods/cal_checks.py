@@ -72,6 +72,13 @@ def _check_refinement(cal: "CAL") -> None:
             "judges='both' makes a D̂ of its own by the most probable class; set threshold=argmax, "
             "and leave covariance as it is"
         )
+    if cal.upper is not None and cal.threshold != "fixed":
+        raise ValueError(
+            f"upper goes with threshold='fixed', got upper={cal.upper} and "
+            f"threshold={cal.threshold!r}; leave upper out, or give lower as well"
+        )
+    if cal.upper is not None and not cal.lower <= cal.upper:
+        raise ValueError(f"expected lower ≤ upper, got lower={cal.lower}, upper={cal.upper}")
     if cal.sieve_best and cal.scores != "evaluation":
         raise ValueError(
             f"the best epoch's network must be asked with scores='evaluation', got "
@@ -97,8 +104,10 @@ def _check_second_stage(cal: "CAL") -> None:
     if cal.mixup and (cal.target == "noisy" or cal.rounds > 1):
         raise ValueError(
             "mixup mixes the targets of two examples, and inputs are then seen mixed alone; set "
-            "target=refined (or another that is not noisy) and rounds=1"
+            "target=refined (or another that is not noisy), relabel=false and rounds=1"
         )
+    if not cal.needs_refined:
+        _check_without_refined(cal)
     if cal.rounds > 1 and not cal.needs_refined:
         raise ValueError(
             f"rounds={cal.rounds} renew D̂, which nothing here looks at; set rounds=1, or leave "
@@ -109,4 +118,18 @@ def _check_second_stage(cal: "CAL") -> None:
         raise ValueError(
             f"rounds={cal.rounds} takes every example once an epoch; leave balanced_subset and "
             "balanced_batches out"
+        )
+
+
+def _check_without_refined(cal: "CAL") -> None:
+    unused = {
+        "labels": cal.labels is not None,
+        "probs": cal.probs is not None,
+        "look_for_evidence": cal.look_for_evidence,
+        "balanced_subset": cal.balanced_subset is not None,
+    }
+    if names := [name for name, is_set in unused.items() if is_set]:
+        raise ValueError(
+            f"{' and '.join(names)} would change nothing, since no part of the loss looks at D̂; "
+            "leave covariance as it is, or leave the others out"
         )

@@ -76,17 +76,25 @@ class CrossFittedCAL(CAL):
             raise ValueError(f"decays must differ from each other, got {self.decays}")
         if not 0 <= self.sure <= 1:
             raise ValueError(f"sure must lie in [0, 1], got {self.sure}; 70 % is written 0.7")
-        given = self.labels is not None or self.probs is not None
-        both = self.judges == "both"
-        if given or self.warm_start or self.rounds > 1 or both:
+        of_one_sieve = {
+            "labels": self.labels is not None,
+            "probs": self.probs is not None,
+            "warm_start": self.warm_start,
+            "rounds": self.rounds > 1,
+            "judges": self.judges == "both",
+            "scores": self.scores != "evaluation",
+            "sieve_best": self.sieve_best,
+            "look_for_evidence": self.look_for_evidence,
+            f"target={self.target}": self.target.startswith("posterior"),
+        }
+        if names := [name for name, is_set in of_one_sieve.items() if is_set]:
             raise ValueError(
                 "a cross-fitted sieve makes D̂ itself and has no one network to go on from; use "
-                "method cal for labels, probs, warm_start, rounds or judges"
+                f"method cal for {', '.join(names)}, or leave it out"
             )
 
     def fit(self, run: Run) -> nn.Module:
         """Train the sieves, look for evidence, refine, train with the covariance term."""
-        self.check_bounds()
         noisy = run.split.y.cpu()
         decays = (self.plan.weight_decay, *self.decays)
         self, first = self.cross_fitted(run)  # noqa: PLW0642
