@@ -5,8 +5,9 @@
 
 One CAL a cell with averaged predictions, ``ROUNDS`` rounds of stage 2, each from new weights or
 from the last round's, and for comparison one stage 2 as long as all of these. Of each round, by
-clean labels: the share of D̂ that is right, on which share it differs from the last one, and the
-test accuracy of the network that was trained on it. CIFAR-10 needs a GPU, and has the network and
+clean labels: the share of D̂ that is right, and the test accuracy of the network that was trained
+on it; beside these what can be seen without: the share of D̂ that is the given label, and on which
+share it differs from the last one. CIFAR-10 needs a GPU, and has the network and
 the plans of ``benchmarks/ingredients.toml``. Cells that the file has are not run again.
 """
 
@@ -142,6 +143,7 @@ def one(task: tuple[str, str, int]) -> dict[str, Any]:
                     run.to_share.release()
             found[way] = {
                 "refined right": [float((d == clean).double().mean()) for d in run.refinements],
+                "as given": [float((d == source.train.y).double().mean()) for d in run.refinements],
                 "changed": run.facts.get("rounds_changed", []),
                 "accuracy": run.accuracy,
             }
