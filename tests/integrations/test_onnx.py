@@ -62,6 +62,7 @@ def test_a_table_of_all_kinds_of_columns(tmp_path: Path) -> None:
             "size": 1e4 + label + rng.normal(size=120),
             "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(99, size=120), "D"),
             "kind": rng.choice(["a", "b", "c"], size=120),
+            "income": np.exp(3 * rng.normal(size=120)),
             "label": np.array(["no", "yes"])[label],
         }
     )
@@ -70,11 +71,18 @@ def test_a_table_of_all_kinds_of_columns(tmp_path: Path) -> None:
     short = ["--set", "plan.epochs=2", "sieve_plan.epochs=2", "plain_plan.epochs=2"]
     case = fit(tmp_path / "all.csv", tmp_path / "run", *short)
     exported.to_onnx(case.fitted, tmp_path / "net.onnx")
-    columns = ["size", "size: missing", "day", "kind=a", "kind=b", "kind=c"]
+    columns = ["size", "size: missing", "day", "kind=a", "kind=b", "kind=c", "income"]
+    assert [bool(each.get("knots")) for each in case.fitted.recipe["columns"]] == [0, 0, 0, 1]
     assert metadata(tmp_path / "net.onnx")["columns"] == columns
     days = (table["day"] - pd.Timestamp("1970-01-01")).dt.days
     x = np.stack(
-        [table["size"], table["size"].isna(), days, *(table["kind"] == name for name in "abc")],
+        [
+            table["size"],
+            table["size"].isna(),
+            days,
+            *(table["kind"] == name for name in "abc"),
+            table["income"],
+        ],
         axis=1,
     )
     examples = read_examples(table, recipe=case.fitted.recipe)

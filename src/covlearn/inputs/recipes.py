@@ -59,8 +59,9 @@ def _column(column: Any) -> bool:
     mean, std = column.get("mean"), column.get("std")
     if kind == "vector":
         return _listed(mean, NUMBER) and _listed(std, NUMBER) and 0 < len(mean) == len(std)
-    odd = column.get("odd_is_missing", False)
-    return _is(mean, NUMBER) and _is(std, NUMBER) and isinstance(odd, bool)
+    odd, knots = column.get("odd_is_missing", False), column.get("knots")
+    ranked = knots is None or (_listed(knots, NUMBER) and len(knots) > 1)
+    return _is(mean, NUMBER) and _is(std, NUMBER) and isinstance(odd, bool) and ranked
 
 
 def _features(recipe: Mapping[str, Any]) -> bool:

@@ -3,7 +3,8 @@
 ======== ============================================================= ============================
 column   how it is told                                                what it becomes
 ======== ============================================================= ============================
-number   numbers, or true and false                                    (value − mean) / std
+number   numbers, or true and false                                    (value − mean) / std, or
+                                                                       its rank, see below
 date     dates and times, or text as 2024-05-31 or 2024-05-31 12:30:00 days since 1970, as a number
 category other text, and what pandas calls a category                  one column a category, 0 or 1
 vector   lists of numbers of one length (embeddings)                   each entry as a number
@@ -12,6 +13,8 @@ vector   lists of numbers of one length (embeddings)                   each entr
 - Text is a number column if nearly all its cells read as numbers, many different ones; the others
   are missing, with a word. Numbers may have a decimal comma in a file with another delimiter than
   the comma. Texts such as NA and null are missing cells, whatever the source.
+- Where a few far values make the deviation of a column of numbers or dates, its values become the
+  normal quantiles of their ranks, with a word (:mod:`covlearn.inputs.numbers`).
 - A missing number or date is the mean, which is 0; if any is missing in training, one more column
   says so with 0 or 1. A missing category is a category if any is missing in training.
 - Of a category column the 50 most frequent categories count, and all others are one more. A
@@ -37,6 +40,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from covlearn.inputs.examples import FORMAT, Reading, Skipped, counted, some
+from covlearn.inputs.numbers import by_rank, far_knots, standard, standardised
 from covlearn.inputs.table_files import (
     LIKE_A_NUMBER,
     are_numbers,
@@ -84,6 +88,9 @@ def make_recipe(
         written = [name for name in numbers if table[name].astype(str).str.contains(",").any()]
         listed = some(written, listed=8) or "none that is used"
         reading.note(f"columns of numbers that were read with a decimal comma: {listed}")
+    if ranked := [column["name"] for column in columns if column.get("knots")]:
+        listed = some(ranked, listed=8)
+        reading.note(f"columns in which few values lie far off, so that ranks count: {listed}")
     if doubts:
         reading.note(
             f"columns that look like numbers but were read as text: {some(doubts, listed=8)}"
@@ -162,20 +169,6 @@ def feature_names(recipe: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def standard(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Mean and deviation of finite values, whatever their size."""
-    scale = float(np.abs(values).max()) or 1.0
-    shares = values / scale
-    return float(shares.mean()) * scale, float(shares.std()) * scale
-
-
-def standardised(values: NDArray[Any], mean: Any, std: Any) -> NDArray[np.float64]:
-    """(values − mean) / std; halves, as the difference of two large numbers may be too large."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        result: NDArray[np.float64] = (values / 2 - np.asarray(mean) / 2) / (np.asarray(std) / 2)
-    return result
-
-
 def _column_recipe(name: str, column: Any, kind: str, commas: bool) -> dict[str, Any]:
     present = column.dropna()
     missing = len(present) < len(column)
@@ -197,7 +190,7 @@ def _column_recipe(name: str, column: Any, kind: str, commas: bool) -> dict[str,
             raise Unfit("it has one value only")
         std = 1.0
     found = {"kind": kind, "mean": mean, "std": std, "missing": missing}
-    return {**found, "odd_is_missing": bool(odd.any())}
+    return {**found, "odd_is_missing": bool(odd.any()), "knots": far_knots(finite, std)}
 
 
 def _repeats_labels(column: Any, labels: Sequence[Any]) -> bool:
@@ -311,7 +304,10 @@ def _column_values(
         read = _numbers(column[~absent], kind, commas)
         bad[~absent] = ~np.isfinite(read)
         values[~absent] = np.where(np.isfinite(read), read, recipe["mean"])
-        block = standardised(values, recipe["mean"], recipe["std"])[:, None]
+        if (knots := recipe.get("knots")) is None:
+            block = standardised(values, recipe["mean"], recipe["std"])[:, None]
+        else:
+            block = np.where(absent, 0.0, by_rank(values, knots))[:, None]
     if recipe["missing"]:
         block = np.concatenate([block, absent[:, None].astype(np.float64)], axis=1)
     return block, bad

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from covlearn import records
 from covlearn.fitted import Fitted, load
 from covlearn.inputs.extractors import make_extractor
+from covlearn.inputs.numbers import scored
 from covlearn.inputs.tables import feature_names
 from covlearn.integrations.extras import library
 from covlearn.kinds import checked
@@ -68,6 +69,42 @@ class Standardized(nn.Module):
         """(N, D)."""
         values = (x.flatten(1).double() - self.mean) / self.scale
         return torch.where(values.isnan(), 0.0, values).float()
+
+
+class Ranked(nn.Module):
+    """Columns that are read by rank (:mod:`covlearn.inputs.numbers`), the others as they are.
+
+    y = s_0 + Σ_i slope_i · clamp(x − k_i, 0, k_{i+1} − k_i), the line through the knots.
+    """
+
+    def __init__(self, knots: dict[int, list[float]], width: int) -> None:
+        super().__init__()
+        lines = {place: scored(each) for place, each in knots.items()}
+        most = max(len(at) for at, _ in lines.values())
+        start, gap, slope = (torch.zeros(width, most, dtype=torch.float64) for _ in range(3))
+        first = torch.zeros(width, dtype=torch.float64)
+        for place, (at, score) in lines.items():
+            pieces = len(at) - 1
+            start[place, :pieces] = torch.from_numpy(at[:-1])
+            gap[place, :pieces] = torch.from_numpy(np.diff(at))
+            slope[place, :pieces] = torch.from_numpy(np.diff(score) / np.diff(at))
+            first[place] = float(score[0])
+        ranked = torch.tensor([place in knots for place in range(width)])
+        for name, value in [("start", start), ("gap", gap), ("slope", slope), ("first", first)]:
+            self.register_buffer(name, value)
+        self.register_buffer("ranked", ranked)
+
+    start: Tensor
+    gap: Tensor
+    slope: Tensor
+    first: Tensor
+    ranked: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, D)."""
+        values = x.flatten(1).double()
+        along = torch.minimum((values.unsqueeze(2) - self.start).clamp(min=0.0), self.gap)
+        return torch.where(self.ranked, self.first + (self.slope * along).sum(dim=2), values)
 
 
 class Probabilities(nn.Module):
@@ -177,6 +214,8 @@ def whole_graph(fitted: Fitted) -> nn.Module:
     if fitted.augmentation is not None:
         parts.append(Pixels(fitted.augmentation.mean, fitted.augmentation.std))
     if (how := source_scaling(fitted.recipe)) is not None:
+        if knots := ranked_columns(fitted.recipe):
+            parts.append(Ranked(knots, len(how.mean)))
         parts.append(Standardized(how))
     if fitted.standardizer is not None:
         parts.append(Standardized(fitted.standardizer))
@@ -194,6 +233,8 @@ def source_scaling(recipe: dict[str, Any]) -> Standardizer | None:
     for column in recipe["columns"]:
         if column["kind"] == "category":
             as_they_are = len(column["categories"]) + column["other"]
+        elif column.get("knots"):
+            as_they_are = 1
         else:
             as_they_are = 0
             mean += np.atleast_1d(column["mean"]).tolist()
@@ -202,6 +243,17 @@ def source_scaling(recipe: dict[str, Any]) -> Standardizer | None:
         mean += [0.0] * as_they_are
         scale += [1.0] * as_they_are
     return Standardizer(np.array(mean), np.array(scale))
+
+
+def ranked_columns(recipe: dict[str, Any]) -> dict[int, list[float]]:
+    """The knots of the columns that are read by rank, by their places."""
+    knots: dict[int, list[float]] = {}
+    place = 0
+    for column in recipe.get("columns") or ():
+        if column.get("knots"):
+            knots[place] = column["knots"]
+        place += len(feature_names({"columns": [column]}))
+    return knots
 
 
 def random_inputs(fitted: Fitted, count: int) -> Tensor:
