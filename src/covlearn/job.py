@@ -113,9 +113,8 @@ def _before_settings(job: Job) -> Method:
     if job.preset is None:
         return make_method(job.method)
     if job.preset == "recommended" and (own := presets.images_inside(Path(job.data))) is not None:
-        return from_scratch(
-            job.method, num_examples=own.num_examples, num_classes=own.num_classes
-        ).method
+        size, num_classes, _ = own
+        return from_scratch(job.method, num_examples=size, num_classes=num_classes).method
     return presets.preset(job.preset, job.method, presets.data_kind(job.data))
 
 
@@ -125,7 +124,7 @@ def protocol_of(job: Job) -> presets.Protocol:
         return presets.Protocol()
     made = presets.protocol(job.preset, presets.data_kind(job.data))
     if job.preset == "recommended" and (own := presets.images_inside(Path(job.data))) is not None:
-        return replace(made, augmentation=movement(own.side))
+        return replace(made, augmentation=movement(own[2]))
     return made
 
 

@@ -25,7 +25,7 @@ new weights, at a learning rate that must then be set, too.
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from covlearn.config import Tree, nearest, override
 from covlearn.data.sources import is_folder
@@ -113,20 +113,13 @@ def data_kind(name: str) -> str:
 
 def _kind_inside(path: Path) -> str:
     images = images_inside(path)
-    return "small" if images is None else kind_of_images(images.num_classes)
-
-
-class Images(NamedTuple):
-    """What there is in a file of images; ``side`` is their height."""
-
-    num_examples: int
-    num_classes: int
-    side: int
+    return "small" if images is None else kind_of_images(images[1])
 
 
 @checked
-def images_inside(path: Path) -> Images | None:
-    """The images that an .npz file has, if they are many and small."""
+def images_inside(path: Path) -> tuple[int, int, int] | None:
+    """How many images of how many classes an .npz file has, if they are many and small; their
+    height."""
     if path.suffix != ".npz":
         return None
     try:
@@ -136,7 +129,7 @@ def images_inside(path: Path) -> Images | None:
         return None  # what is wrong with the file is said when it is read
     labelled = y.dtype.kind in "iu" and y.ndim == 1 and y.size > 0
     images = x.dtype == "uint8" and x.ndim == 4 and many_small_images(len(x), x.shape[1:])
-    return Images(len(x), int(y.max()) + 1, x.shape[1]) if labelled and images else None
+    return (len(x), int(y.max()) + 1, x.shape[1]) if labelled and images else None
 
 
 @checked
