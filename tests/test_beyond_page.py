@@ -1,6 +1,7 @@
 """docs/beyond.md: its table is that of the records."""
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,38 @@ def test_what_the_averages_cost() -> None:
     figures = json.loads(file.read_text(encoding="utf-8"))["figures"]
     cost = 100 * (figures["ce with both averages / ce, K = 10"] - 1)
     assert f"both averages together {cost:.1f} % of each" in PAGE
+
+
+def test_rounds() -> None:
+    file = ROOT / "results" / "beyond" / "rounds.json"
+    cells = list(json.loads(file.read_text(encoding="utf-8"))["cells"].values())
+
+    def by_round(way: str, figure: str) -> list[str]:
+        each = zip(*(cell[way][figure] for cell in cells), strict=True)
+        return [f"{100 * statistics.fmean(values):.2f}" for values in each]
+
+    def difference(values: list[float], sign: str = "+") -> str:
+        error = statistics.stdev(values) / len(values) ** 0.5
+        return f"{100 * statistics.fmean(values):{sign}.2f} ± {100 * error:.2f}"
+
+    assert f"n = {len(cells)}" in PAGE
+    right, changed = by_round("new", "refined right"), by_round("new", "changed")
+    assert f"| D̂ right, from new weights | {' | '.join(right)} |" in PAGE
+    assert f"| D̂ differs from the last one | | {' % | '.join(changed)} % |" in PAGE
+    for way, title in (("new", "new weights"), ("last", "the last round's weights")):
+        assert f"| accuracy, from {title} | {' | '.join(by_round(way, 'accuracy'))} |" in PAGE
+    better = [cell["new"]["refined right"][1] - cell["new"]["refined right"][0] for cell in cells]
+    assert f"by {difference(better, '')} points, in {sum(d > 0 for d in better)} of 18" in PAGE
+    second = [cell["new"]["accuracy"][1] - cell["new"]["accuracy"][0] for cell in cells]
+    assert f"{difference(second)} points in the second round" in PAGE
+    over = [cell["last"]["accuracy"][3] - cell["new"]["accuracy"][3] for cell in cells]
+    assert f"{difference(over, '')} points above starting over" in PAGE
+    longer = [cell["last"]["accuracy"][3] - cell["longer"]["accuracy"][0] for cell in cells]
+    assert f"{difference(longer, '')} above one stage 2 as long" in PAGE
+    regret = []
+    for cell in cells:
+        made, moved = cell["last"]["refined right"], cell["last"]["changed"]
+        stop = next((n for n, share in enumerate(moved) if share < 0.05), len(moved))
+        regret.append(100 * (max(made) - made[stop]))
+    mean, worst = statistics.fmean(regret), max(regret)
+    assert f"D̂ is {mean:.2f} points on average, {worst:.2f} at worst" in PAGE
