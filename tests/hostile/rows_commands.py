@@ -29,6 +29,7 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("good.csv --set sieve_plan.epochs=0 --out OUT", "sieve_plan.epochs must be at least 1"),
         ("good.csv --set folds=1000 --out OUT", "folds must be at most the number of examples"),
         ("good.csv --seed -1 --out OUT", "seed must lie in 0…2³²−1, got -1"),
+        ("good.csv --seed -1 --dry-run --out OUT", "seed must lie in 0…2³²−1, got -1"),
         ("good.csv --seed 5000000000 --out OUT", "seed must lie in"),
         ("good.csv --seed x --out OUT", "invalid int value"),
         ("good.csv --device tpu --out OUT", "invalid choice"),

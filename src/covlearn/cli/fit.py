@@ -88,11 +88,13 @@ def fit(args: argparse.Namespace) -> int:
     from covlearn.fitted import check_place, fit_examples  # noqa: PLC0415
     from covlearn.inputs.trusted import read_trusted, with_trusted  # noqa: PLC0415
     from covlearn.job import make_method  # noqa: PLC0415
+    from covlearn.noise.inputs import check_seed  # noqa: PLC0415
     from covlearn.report import write_report  # noqa: PLC0415
 
     check_place(args.out)
     finished = (args.out / records.RESULT).exists()
     make_method(args.method)  # reading may take hours, and a wrong name is wrong now
+    check_seed(args.seed)
     decided = None if args.trusted is None else read_trusted(args.trusted)
     asked = {
         "path": str(Path(args.source).absolute()),

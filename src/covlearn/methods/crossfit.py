@@ -256,7 +256,7 @@ class CrossFittedCAL(CAL):
         if self.folds > num_examples:
             raise ValueError(
                 f"folds must be at most the number of examples, {num_examples}, got {self.folds}; "
-                "5 folds suffice, set folds=5"
+                f"set folds={min(5, num_examples)}"
             )
         fold = stratified_folds(run.split.y.cpu(), self.folds, seed=run.seed)
         tried = range(self.folds_tried(num_examples))
