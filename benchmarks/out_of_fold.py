@@ -20,22 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.progress import track
 
-from benchmarks.detection import detection
+from benchmarks.job_runs import run_of
 from covlearn import records
 from covlearn.bench.table import Cell, Table, job_of, read_table
 from covlearn.cells import safe_name
 from covlearn.config import typed
 from covlearn.data.sources import load_data, with_noise
 from covlearn.evaluation import environment
-from covlearn.job import (
-    Job,
-    augmented,
-    json_or_text,
-    make_machine,
-    protocol_of,
-    resolve_device,
-    settled,
-)
+from covlearn.job import Job, settled
 from covlearn.local_run import LocalRun
 from covlearn.methods import CAL
 from covlearn.methods.crossfit import CrossFittedCAL, stratified_folds
@@ -63,19 +55,11 @@ def cell_of(table: Table, column: str, row: str, trial: int) -> Cell:
 
 def out_of_fold(job: Job) -> dict[str, NDArray[Any]]:
     """Probabilities (N, K) by networks that were trained on other folds; labels; where."""
-    method, others = settled(job)
+    method, _ = settled(job)
     assert isinstance(method, CAL)
-    protocol = protocol_of(job)
     source, _ = with_noise(load_data(job.data), job.noise, seed=job.seed)
     assert source.clean is not None
-    machine = make_machine(resolve_device("auto"), others["machine"])
-    run = LocalRun(
-        augmented(source.train, protocol.augmentation, others["augmentation"]),
-        net_name=job.net or protocol.net,
-        net_options={name: json_or_text(text) for name, text in others["net"].items()},
-        machine=machine,
-        seed=job.seed,
-    )
+    run = run_of(job, source, LocalRun)
     plan = replace(method.sieve_plan, divide_lr=False, average_predictions=None)
     networks = CrossFittedCAL(sieve_plan=plan, sieve_beta=Ramp(0.0), folds=FOLDS)
     fold = stratified_folds(source.train.y, FOLDS, seed=job.seed)
@@ -84,26 +68,20 @@ def out_of_fold(job: Job) -> dict[str, NDArray[Any]]:
         "probs": logits.softmax(dim=1).numpy(),
         "given": source.train.y.numpy().astype(np.int16),
         "clean": source.clean.numpy().astype(np.int16),
-        "environment": np.frombuffer(json.dumps(environment(machine)).encode(), np.uint8),
+        "environment": np.frombuffer(json.dumps(environment(run.machine)).encode(), np.uint8),
     }
 
 
 def by_cleanlab(kept: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """cleanlab with its defaults: its issues, and its scores of the labels."""
-    # Here, since the machine that trains may not have it.
-    from cleanlab.filter import find_label_issues  # noqa: PLC0415
-    from cleanlab.rank import get_label_quality_scores  # noqa: PLC0415
+    # Here, since the machine that trains may not have cleanlab.
+    from benchmarks.peers import cleanlab_detection  # noqa: PLC0415
 
     probs = kept["probs"].astype(np.float64)
     probs /= probs.sum(axis=1, keepdims=True)
     given, clean = kept["given"].astype(np.int64), kept["clean"].astype(np.int64)
-    flagged = np.asarray(find_label_issues(given, probs, n_jobs=1))
-    predicted = probs.argmax(axis=1)
-    wrongness = 1 - get_label_quality_scores(given, probs)
-    refined = np.where(flagged, predicted, given)
-    return detection(given, clean, flagged, wrongness, refined) | {
-        "predicted_right": float((predicted == clean).mean())
-    }
+    right = float((probs.argmax(axis=1) == clean).mean())
+    return cleanlab_detection(given, clean, probs) | {"predicted_right": right}
 
 
 def by_record(folder: Path) -> dict[str, Any] | None:

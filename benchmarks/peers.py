@@ -159,9 +159,8 @@ def out_of_fold(split: Split, seed: int) -> NDArray[np.float64]:
     return probs
 
 
-def cleanlab_detection(split: Split, clean: NDArray[Any], probs: NDArray[Any]) -> Row:
+def cleanlab_detection(given: NDArray[Any], clean: NDArray[Any], probs: NDArray[Any]) -> Row:
     """``find_label_issues`` and label quality scores with cleanlab's defaults."""
-    given = split.y.numpy()
     flagged = np.asarray(find_label_issues(given, probs, n_jobs=1))
     wrongness = 1 - get_label_quality_scores(given, probs)
     predicted = probs.argmax(axis=1)
@@ -192,7 +191,7 @@ def peers(split: Split, clean: Tensor, test: tuple[Tensor, Tensor], seed: int) -
         model, seconds = timed(partial(train_ce, split, seed, average=average))
         yield {"method": name, "seconds": seconds, "accuracy": accuracy(model, *test)}
     probs, crossing = timed(lambda: out_of_fold(split, seed))
-    row, seconds = timed(lambda: cleanlab_detection(split, right, probs))
+    row, seconds = timed(lambda: cleanlab_detection(given, right, probs))
     yield {"method": "cleanlab", "seconds": crossing + seconds, "cross_validation": crossing} | row
     (model, row), seconds = timed(lambda: clean_learning(split, right, probs, seed))
     yield {
@@ -222,7 +221,7 @@ def ours(split: Split, clean: Tensor, test: tuple[Tensor, Tensor], seed: int) ->
         "confidence": reliability(verdicts.confidence, verdicts.suggested == right),
     } | row
     probs = fit.crossed.double().softmax(dim=1).numpy()
-    yield {"method": "cleanlab, our sieves", **cleanlab_detection(split, right, probs)}
+    yield {"method": "cleanlab, our sieves", **cleanlab_detection(given, right, probs)}
     refined = fit.crossed.argmax(dim=1)
     model = train_ce(replace(split, y=refined), seed)
     wrong = given != right

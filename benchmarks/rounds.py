@@ -7,8 +7,8 @@ One CAL a cell with averaged predictions, ``ROUNDS`` rounds of stage 2, each fro
 from the last round's, and for comparison one stage 2 as long as all of these. Of each round, by
 clean labels: the share of D̂ that is right, and the test accuracy of the network that was trained
 on it; beside these what can be seen without: the share of D̂ that is the given label, and on which
-share it differs from the last one. CIFAR-10 needs a GPU, and has the network and
-the plans of ``benchmarks/ingredients.toml``. Cells that the file has are not run again.
+share it differs from the last one. CIFAR-10 needs a GPU, and has the network and the plans of
+``benchmarks/ingredients.toml``. Cells that the file has are not run again.
 """
 
 import argparse
@@ -25,21 +25,14 @@ import torch
 from rich.progress import track
 from torch import Tensor, nn
 
+from benchmarks.job_runs import run_of
 from benchmarks.pixels import FASHION, fashion
 from covlearn.bench.table import read_table
 from covlearn.data import Split
 from covlearn.data.sources import Source, load_data, with_noise
 from covlearn.engine import predict
 from covlearn.evaluation import environment, evaluation_batches
-from covlearn.job import (
-    Job,
-    augmented,
-    json_or_text,
-    make_machine,
-    protocol_of,
-    resolve_device,
-    settled,
-)
+from covlearn.job import Job, make_machine, resolve_device, settled
 from covlearn.ledger import Ledger
 from covlearn.local_run import LocalRun
 from covlearn.methods import CAL
@@ -47,7 +40,7 @@ from covlearn.methods.base import view_of
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "results" / "beyond" / "rounds.json"
-NOISES = ("cal:0.4", "ptd:0.4", "calibrated:0.4", "symmetric:0.4")
+NOISES = ("cal:0.4", "ptd:0.4", "calibrated:0.4")
 SETTINGS = ("scores=averaged", "threshold=argmax", "look_for_evidence=true")
 ROUNDS, IMAGES, TESTS = 4, 8_000, 10_000
 
@@ -104,13 +97,11 @@ def one(task: tuple[str, str, int]) -> dict[str, Any]:
     torch.set_num_threads(1)
     data, noise, seed = task
     job = job_for(data, noise, seed)
-    method, others = settled(job)
+    method, _ = settled(job)
     assert isinstance(method, CAL)
-    protocol = protocol_of(job)
     source, _ = with_noise(loaded(data), noise, seed=seed)
     clean = source.clean
     assert clean is not None
-    machine = make_machine(resolve_device("auto"), others["machine"])
     # The judges in the end have a D̂ of their own, which nothing is trained on.
     method, plan = replace(method, judges="sieve"), method.plan
     longer = replace(
@@ -126,12 +117,10 @@ def one(task: tuple[str, str, int]) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as place:
         for way, tried in ways.items():
-            run = Watched(
-                augmented(source.train, protocol.augmentation, others["augmentation"]),
-                net_name=job.net or protocol.net,
-                net_options={name: json_or_text(text) for name, text in others["net"].items()},
-                machine=machine,
-                seed=seed,
+            run = run_of(
+                job,
+                source,
+                Watched,
                 test=source.test,
                 folder=Path(place, way),
                 shared_stages=Path(place, "shared"),  # the sieve, and the first round
@@ -165,7 +154,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--data", nargs="+", default=["digits", "fashion"])
     parser.add_argument("--noise", nargs="+", default=list(NOISES))
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
