@@ -21,6 +21,7 @@ RUNS = {
         "--on-bad", "skip", "--seed", "3", "--preset", "paper", "--net", "linear",
         "--set", "plan.epochs=3", "sieve_plan.epochs=2", "beta.value=0.5", "machine.capture=false",
     ],
+    "columns ignored": ["--on-bad", "skip", "--ignore", "b", "--ignore", "d", *QUICK],
     "another method": ["--on-bad", "skip", "--method", "ce", "--set", "plan.lr_milestones=1,2"],
     "the class": [
         "--on-bad", "skip", "--method", "covlearn.methods.crossfit:CrossFittedCAL", *QUICK,

@@ -87,7 +87,7 @@ def summary(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> lis
 def _fit_again(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> list[str]:
     """The command that fits a table again, where it has what is learned from."""
     from covlearn.exports import CSV_NAME, IMAGES_NAME, PARQUET_NAME  # noqa: PLC0415
-    from covlearn.report.again import option  # noqa: PLC0415
+    from covlearn.report.again import ignoring, option  # noqa: PLC0415
 
     name = {"csv": CSV_NAME, "parquet": PARQUET_NAME}.get(args.form)
     linked = done.images is not None and (args.dry_run or (args.out / IMAGES_NAME).exists())
@@ -98,6 +98,7 @@ def _fit_again(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> 
     for key in ("id", "image"):
         if fitted.recipe.get(key):
             words += option(key, fitted.recipe[key])
+    words += ignoring(fitted)
     return ["fit it again:", f"  {one_line(shlex.join([*words, '--out']))} RUN"]
 
 

@@ -25,6 +25,7 @@ EXAMPLE = """\
 example:
   covlearn fit flowers/ --out runs/flowers            a folder with one folder of images a class
   covlearn fit customers.csv --label churned --id customer_no --out runs/churn
+  covlearn fit reviews.parquet --label verdict --ignore annotator --ignore batch --out runs/reviews
   covlearn fit embeddings.npz --out runs/mine --dry-run
 
 No clean label, noise rate or validation set is needed. The run folder holds the model, result.json
@@ -56,6 +57,13 @@ def add_parser(commands: Any) -> None:
     add("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
     add_columns(parser)
     add("--label", metavar="COLUMN", help="the column of labels")
+    add(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="a column not to learn from, such as who labelled; may be given again",
+    )
     add("--trusted", type=Path, metavar="FILE", help="labels that a person decided on; see below")
     add("--features", default="auto", help="of images: auto, none (pixels), or a network's name")
     add("--method", default="cal", help="a name of covlearn methods (default: cal)")
@@ -103,6 +111,7 @@ def fit(args: argparse.Namespace) -> int:
         "image": args.image,
         "features": args.features,
         "on_bad": args.on_bad,
+        **({"ignore": args.ignore} if args.ignore else {}),
     }
     reading = {"look": True} if args.dry_run else {"cache": args.out.absolute().parent / CACHE}
     with process_group(args.device) as device:
@@ -149,7 +158,7 @@ def read(args: argparse.Namespace, **options: Any) -> "Examples":
             image=args.image,
             on_bad=args.on_bad,
             progress=lambda done, total, what: show(what, done, total),
-            **({"label": args.label, "features": args.features} if "label" in args else {}),
+            **{name: vars(args)[name] for name in ("label", "ignore", "features") if name in args},
             **options,
         )
 

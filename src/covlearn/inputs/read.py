@@ -1,6 +1,6 @@
 """``read_examples``: a source of any kind as examples."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ def read_examples(
     label: str | None = None,
     id: str | None = None,
     image: str | None = None,
+    ignore: Sequence[str] = (),
     on_bad: OnBad = "refuse",
     features: str = "auto",
     recipe: dict[str, Any] | None = None,
@@ -39,7 +40,8 @@ def read_examples(
     ``source`` is a path: a folder of class folders of images, a CSV or Parquet file of image paths
     or of columns, an .npz or .npy file, a saved Hugging Face dataset. Or it is an object: a
     DataFrame, a pair (x, y), a dict of arrays, a Hugging Face or PyTorch map-style dataset.
-    ``label``, ``id`` and ``image`` name columns. Images become ``features`` of a frozen network:
+    ``label``, ``id`` and ``image`` name columns, ``ignore`` those of a table that are not to be
+    learned from. Images become ``features`` of a frozen network:
     ``"efficientnet_lite0"``, ``"torchvision:NAME"``, ``"timm:NAME"``, ``"none"`` for the pixels, or
     ``"auto"``, the best that is installed. What is bad is refused, or left out and listed in
     ``skipped``. What took time is kept in the folder ``cache``.
@@ -60,9 +62,17 @@ def read_examples(
     if recipe is not None:
         check_recipe(recipe)
     place = None if cache is None else Path(cache)
-    wanted = Wanted(label, id, image, features, recipe, place, look)
+    if isinstance(ignore, str):
+        raise ValueError(f"ignore must be a list of columns, got {ignore!r}; write [{ignore!r}]")
+    wanted = Wanted(label, id, image, features, recipe, place, look, tuple(ignore))
     reading = Reading(_name(source), on_bad, progress)
-    return _examples(_rows(source, wanted, reading), wanted, reading)
+    rows = _rows(source, wanted, reading)
+    if ignore and (recipe is not None or rows.table is None or rows.meant["image"] is not None):
+        raise ValueError(
+            f"ignore= (--ignore) names columns of a table that is to be learned from, and "
+            f"{reading.where} is none; leave it out"
+        )
+    return _examples(rows, wanted, reading)
 
 
 def _rows(source: Any, wanted: Wanted, reading: Reading) -> Rows:  # noqa: PLR0911

@@ -25,8 +25,6 @@ KINDS = (
     "a folder of class folders of images, a .csv or .parquet file, an .npz or .npy file, a saved "
     "Hugging Face dataset"
 )
-
-
 KIND_NAMES = {
     "table": ("a table", "a .csv or .parquet file with the same columns"),
     "features": ("features", "an .npz or .npy file"),
@@ -46,6 +44,8 @@ class Wanted:
     cache: Path | None
     look: bool = False
     """Whether inputs are only looked at, for their shape."""
+    ignore: tuple[str, ...] = ()
+    """Columns of a table that are not to be learned from."""
 
     @property
     def training(self) -> bool:
@@ -211,6 +211,7 @@ def from_table(
         label=wanted.name("label", names),
         id=wanted.name("id", names),
         image=wanted.name("image", names),
+        ignore=wanted.ignore,
         needs_label=wanted.training and labels is None,
     )
     if labels is None and columns.label is not None:

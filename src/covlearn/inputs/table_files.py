@@ -54,15 +54,18 @@ MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns with a meaning of their own; None where there is none."""
+    """The columns with a meaning of their own, None where there is none; those to ignore."""
 
     label: str | None
     id: str | None
     image: str | None
+    ignored: Sequence[str] = ()
 
     def named(self) -> list[str]:
-        """Those that there are."""
-        return [name for name in (self.label, self.id, self.image) if name is not None]
+        """Those that there are, from which nothing is learned."""
+        return [
+            name for name in (self.label, self.id, self.image, *self.ignored) if name is not None
+        ]
 
 
 def read_table(
@@ -116,15 +119,21 @@ def find_columns(
     id: str | None,
     image: str | None,
     needs_label: bool,
+    ignore: Sequence[str] = (),
 ) -> Columns:
     """The columns by the names given, else by their usual names, whatever their case."""
     names = list(table.columns)
-    for option, given in (("label", label), ("id", id), ("image", image)):
+    meant = [("label", label), ("id", id), ("image", image)]
+    for option, given in (*meant, *(("ignore", name) for name in ignore)):
         if given is not None and given not in names:
             raise ValueError(
                 f"{where} has no column {given!r}, which {option} names{nearest(given, names)}; "
                 f"it has {some(names, listed=20)}"
             )
+    for option, given in meant:
+        if given is not None and given in ignore:
+            raise ValueError(f"column {given!r} of {where} cannot be both {option} and ignored")
+    names = [name for name in names if name not in ignore]
     if label is None:
         label = _called(LABEL_NAMES, names)
     if label is None and needs_label:
@@ -145,7 +154,7 @@ def find_columns(
         found = _called(IMAGE_NAMES, [name for name in rest if name != id])
         if found is not None and _holds_paths(table[found]):
             image = found
-    return Columns(label, id, image)
+    return Columns(label, id, image, ignore)
 
 
 def _called(usual: Sequence[str], names: Sequence[str]) -> str | None:

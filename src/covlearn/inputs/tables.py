@@ -40,6 +40,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from covlearn.inputs.examples import FORMAT, Reading, Skipped, counted, some
+from covlearn.inputs.labels import note_on_labellers
 from covlearn.inputs.numbers import by_rank, far_knots, standard, standardised
 from covlearn.inputs.table_files import (
     LIKE_A_NUMBER,
@@ -95,6 +96,7 @@ def make_recipe(
         reading.note(
             f"columns that look like numbers but were read as text: {some(doubts, listed=8)}"
         )
+    note_on_labellers([column["name"] for column in columns], reading)
     if left_out:
         listed = some([f"{name} ({why})" for name, why in left_out.items()], listed=8)
         reading.note(f"columns that were left out: {listed}")

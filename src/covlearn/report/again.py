@@ -85,7 +85,13 @@ def fit_again(fitted: Fitted) -> list[str]:
     for name, value in asked.items():
         if isinstance(value, str) and value and value != DEFAULTS.get(name):
             parts += option(name.replace("_", "-"), value)
-    return parts
+    return parts + ignoring(fitted)
+
+
+def ignoring(fitted: Fitted) -> list[str]:
+    """The options that name the columns which the run did not learn from, as it was asked."""
+    names = fitted.config["source"].get("ignore", [])
+    return [word for name in names for word in option("ignore", name)]
 
 
 def option(name: str, value: str) -> list[str]:

@@ -1,0 +1,86 @@
+"""Columns that are not to be learned from."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from covlearn.inputs import read_examples
+
+
+def frame(**more: Any) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    columns = {"a": rng.normal(size=40), "b": rng.normal(size=40), "label": list("xy") * 20}
+    return pd.DataFrame(columns | more)
+
+
+def test_an_ignored_column_has_no_part_in_the_inputs_nor_in_the_recipe() -> None:
+    table = frame(annotator=["Ann", "Bob"] * 20)
+    whole, without = read_examples(table), read_examples(table, ignore=["annotator"])
+    assert [each["name"] for each in whole.recipe["columns"]] == ["a", "b", "annotator"]
+    assert [each["name"] for each in without.recipe["columns"]] == ["a", "b"]
+    assert without.x.equal(whole.x[:, :2])
+    assert list(without.table.columns) == list(table.columns)  # exports have it
+    # New rows may do without it.
+    again = read_examples(table.drop(columns="annotator"), recipe=without.recipe)
+    assert again.x.equal(without.x)
+
+
+def test_an_ignored_column_is_neither_id_nor_image() -> None:
+    table = frame(id=range(100, 140), path=[f"{n}.png" for n in range(40)])
+    examples = read_examples(table, ignore=["id", "path"])
+    assert examples.ids[:2] == ["0", "1"]
+    assert examples.x.shape == (40, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "noted"),
+    [
+        ("annotator", True),
+        ("Annotator ID", True),
+        ("labeled_by", True),
+        ("rater", True),
+        ("first_labeller", True),
+        ("operator", False),
+        ("rating", False),
+        ("moderator", False),
+    ],
+)
+def test_columns_that_say_who_labelled_are_noted(name: str, noted: bool) -> None:
+    table = frame(**{name: ["Ann", "Bob"] * 20})
+    said = [note for note in read_examples(table).notes if "who labelled" in note]
+    assert bool(said) == noted
+    if noted:
+        assert name in said[0]
+        assert "--ignore" in said[0]
+        assert not any("who labelled" in note for note in read_examples(table, ignore=[name]).notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ignore": ["anotator"]}, "no column 'anotator', which ignore names; did you mean"),
+        ({"ignore": ["label"], "label": "label"}, "cannot be both label and ignored"),
+        ({"ignore": ["label"]}, "which column of the table is the label"),
+        ({"ignore": "annotator"}, r"ignore must be .*, got 'annotator'"),
+        ({"ignore": ["a", "b", "annotator"]}, "must have a column to learn from"),
+    ],
+)
+def test_what_cannot_be_ignored_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_examples(frame(annotator=["Ann", "Bob"] * 20), **options)
+
+
+def test_only_tables_have_columns_to_ignore(tmp_path: Path) -> None:
+    x, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
+    with pytest.raises(ValueError, match="the data is none; leave it out"):
+        read_examples((x, y), ignore=["a"])
+    table = frame()
+    recipe = read_examples(table).recipe
+    with pytest.raises(ValueError, match="ignore="):
+        read_examples(table, recipe=recipe, ignore=["a"])
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    with pytest.raises(ValueError, match="is none; leave it out"):
+        read_examples(tmp_path / "data.npz", ignore=["x"])
