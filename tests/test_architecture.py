@@ -25,7 +25,7 @@ FLOORS = [
         "kernels",
     ],
     ["losses", "noise", "transition", "sieve", "covariance", "reweight", "theory"],
-    ["evidence", "calibration", "verdicts", "preparation", "cells"],
+    ["evidence", "calibration", "verdicts", "preparation", "copies", "cells"],
     ["schedules", "metrics"],
     ["data", "nets"],
     ["inputs"],

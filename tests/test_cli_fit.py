@@ -303,6 +303,27 @@ def test_clean_says_how_to_fit_again(
     assert cli.main([*predicting, "--out", str(tmp_path / "preds.csv")]) == 0
 
 
+def test_ignored_columns_stay_ignored(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pd.read_csv(table)
+    rows["annotator"] = np.where(np.arange(len(rows)) % 2, "Ann", "Bob")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    ignoring = ["--ignore", "annotator", "--ignore", "d"]
+    fit = fitting(tmp_path / "rows.csv", tmp_path / "run")
+    assert cli.main([*fit[: -len(QUICK)], "--dry-run", *QUICK]) == 0
+    assert "columns that seem to say who labelled: annotator" in capsys.readouterr().out
+    assert cli.main([*fit[: -len(QUICK)], *ignoring, *QUICK]) == 0
+    assert "who labelled" not in capsys.readouterr().out
+    assert cli.main(["clean", str(tmp_path / "run"), "--out", str(tmp_path / "clean")]) == 0
+    assert "--ignore annotator --ignore d" in capsys.readouterr().out
+    assert "annotator" in pd.read_csv(tmp_path / "clean" / "clean.csv").columns
+    rows[list("abc")].to_csv(tmp_path / "new.csv", index=False)
+    new = ["predict", str(tmp_path / "run"), str(tmp_path / "new.csv")]
+    assert cli.main([*new, "--out", str(tmp_path / "preds.csv")]) == 0
+    assert cli.main(["diagnose", str(tmp_path / "run")]) == 0
+
+
 def test_clean_says_which_class_is_in_which_folder(
     pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -583,7 +604,7 @@ def test_rows_that_come_twice_are_noted(
     pd.concat([rows] * copies).to_csv(path, index=False)
     out = tmp_path / "run"
     assert cli.main(["fit", str(path), "--label", "kind", "--out", str(out), *QUICK]) == 0
-    said = "have the same features as another one; if they are copies, a wrong label"
+    said = "have the same features as another one; if they are copies, each counts"
     assert (said in capsys.readouterr().out) == (copies == 2)
 
 

@@ -52,3 +52,16 @@ def test_labels_that_a_person_decided_on_are_not_counted_as_contradictions() -> 
         fit.own_logits, split.y, transition, times=times, spread=SCALE_SPREAD
     )
     torch.testing.assert_close(fit.logits, expected)
+
+
+def test_wrong_labels_that_were_copied_are_found_as_if_they_were_not() -> None:
+    clean = blobs(120, seed=0)
+    given = torch.from_numpy(symmetric(clean.y, rate=0.3, num_classes=3, seed=0).label)
+    split = replace(clean, x=clean.x.repeat(3, 1), y=given.repeat(3))
+    fit = fit_split(split, set_up("cal", split=split, device="cpu"), seed=0)
+    flagged = torch.from_numpy(fit.verdicts.decision != "keep")
+    wrong = split.y != clean.y.repeat(3)
+    assert fit.evidence.found
+    assert fit.evidence.surest == 31  # a quarter of the 120, for copies are no further evidence
+    assert float((flagged & wrong).sum() / wrong.sum()) > 0.7
+    assert float((flagged & wrong).sum() / flagged.sum()) > 0.7

@@ -12,7 +12,8 @@ import torch
 from covlearn import cells, cli
 from covlearn.data import Split
 from covlearn.inputs.trusted import read_trusted
-from covlearn.methods.crossfit import CrossFittedCAL, stratified_folds
+from covlearn.methods.crossfit import CrossFittedCAL
+from covlearn.methods.folds import stratified_folds
 from covlearn.noise import symmetric
 from covlearn.verdicts import decided, judge
 

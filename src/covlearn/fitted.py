@@ -32,6 +32,7 @@ from torch import Tensor, nn
 import covlearn
 from covlearn import cells, distributed, records, saved
 from covlearn.config import check_allowed, plain
+from covlearn.copies import note_on_copies
 from covlearn.data import Resident, Split
 from covlearn.data.augment import Augmentation
 from covlearn.data.sources import still
@@ -51,7 +52,7 @@ from covlearn.kinds import checked
 from covlearn.local_run import input_shape, machine_config
 from covlearn.nets import build_net, load_pretrained, num_parameters
 from covlearn.noise.inputs import check_seed
-from covlearn.preparation import Standardizer, note_on_copies
+from covlearn.preparation import Standardizer
 from covlearn.run import method_name
 from covlearn.saved import COLUMNS, EXAMPLES, RECIPE, REFINEMENT, TABLE, TRUSTED
 from covlearn.stages import alone_in, digests_of_files, start_as

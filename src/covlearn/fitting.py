@@ -37,6 +37,7 @@ from covlearn.methods import METHODS, Method, presets
 from covlearn.methods.base import view_of
 from covlearn.methods.cal import SUREST, TOLERATED
 from covlearn.methods.crossfit import CrossFittedCAL
+from covlearn.methods.folds import counted
 from covlearn.methods.from_scratch import from_scratch, movement
 from covlearn.methods.scaled import Choice, network, recommended
 from covlearn.nets import build_net
@@ -212,11 +213,11 @@ def fit_split(
         assert isinstance(sieves, CrossFittedCAL)
         chosen, first = sieves.cross_fitted(view_of(run))
         crossed = chosen.of_all_deals(view_of(run), first)
-    given, judged = split.y.cpu(), split.judged
+    given, judged, these = split.y.cpu(), split.judged, counted(split)
     surest = sieves.surest if isinstance(sieves, CrossFittedCAL) else SUREST
     evidence = noise_evidence(
-        crossed[judged],
-        given[judged],
+        crossed[these],
+        given[these],
         surest=surest,
         tolerated=getattr(sieves, "tolerated", TOLERATED),
         significance=getattr(sieves, "significance", 0.01),
@@ -229,8 +230,8 @@ def fit_split(
         # The network that was trained on D̂ finds more wrong labels than the sieves that D̂ came
         # from (benchmarks/detection.py); how often labels are wrong is the sieves' to say.
         relearned = evidence.contradictory and run.refined_by is not None
-        counted = surest if len(split.x.shape) == 4 else COUNTED
-        transition = surest_transition(crossed[judged], given[judged], surest=counted)
+        share = surest if len(split.x.shape) == 4 else COUNTED
+        transition = surest_transition(crossed[these], given[these], surest=share)
         times = None
         if evidence.found:
             times = torch.ones(len(given), dtype=torch.float64)

@@ -16,9 +16,9 @@ from covlearn.methods.cores import Confident
 from covlearn.methods.crossfit import (
     CrossFittedCAL,
     share_predicted,
-    stratified_folds,
     sure_labels,
 )
+from covlearn.methods.folds import stratified_folds
 from covlearn.methods.scaled import network, recommended, schedule
 from covlearn.noise import symmetric
 from covlearn.run import LocalRun
@@ -49,7 +49,7 @@ def test_it_passes_the_house_checks(method: CrossFittedCAL) -> None:
 
 def test_no_score_depends_on_the_labels_of_its_own_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     fold = stratified_folds(NOISY.y, 3, seed=3)
-    monkeypatch.setattr("covlearn.methods.crossfit.stratified_folds", lambda *_, **__: fold)
+    monkeypatch.setattr("covlearn.methods.crossfit.folds_of", lambda *_, **__: fold)
     swapped = NOISY.y.clone()
     inside = fold == 1
     swapped[inside] = NOISY.y[inside].roll(1)
@@ -381,15 +381,6 @@ def test_the_surer_half_of_each_class_stays() -> None:
     assert refined.keep.tolist() == [True, False, False, False, True, True, False, False]
     everything = sure_labels(probs.log(), noisy, torch.zeros(8), sure=0.0)
     assert everything.label.tolist() == [0] * 4 + [1] * 4
-
-
-def test_classes_are_spread_over_the_folds() -> None:
-    y = torch.tensor([0] * 50 + [1] * 10 + [2] * 5 + [3])
-    fold = stratified_folds(y, 5, seed=0)
-    for label, count in ((0, 10), (1, 2), (2, 1)):
-        assert torch.bincount(fold[y == label], minlength=5).tolist() == [count] * 5
-    assert torch.equal(fold, stratified_folds(y, 5, seed=0))
-    assert not torch.equal(fold, stratified_folds(y, 5, seed=1))
 
 
 def test_the_average_spans_a_share_of_the_steps() -> None:

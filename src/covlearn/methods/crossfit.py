@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from covlearn.calibration import label_posterior, surest_transition
-from covlearn.data import counter
 from covlearn.engine import Objective, Plan
 from covlearn.evidence import noise_evidence
 from covlearn.methods.base import Run, noisy_prior, root_prior
@@ -28,6 +27,7 @@ from covlearn.methods.cal import CAL
 from covlearn.methods.cal_sieve import refine
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
+from covlearn.methods.folds import counted, folds_of
 from covlearn.sieve import Refined, adjusted_loss, hold_fixed
 
 __all__ = ["CrossFittedCAL"]
@@ -100,10 +100,10 @@ class CrossFittedCAL(CAL):
         self, first = self.cross_fitted(run)  # noqa: PLW0642
         logits = self.of_all_deals(run, first)
         score = adjusted_loss(logits.softmax(dim=1), noisy)
-        judged = run.split.judged
+        these = counted(run.split)
         evidence = noise_evidence(
-            logits[judged],
-            noisy[judged],
+            logits[these],
+            noisy[these],
             surest=self.surest,
             tolerated=self.tolerated,
             significance=self.significance,
@@ -121,7 +121,7 @@ class CrossFittedCAL(CAL):
             run.train("ce", model, CrossEntropy(), self.plan_of_all_labels(run, first))
             return model
         if self.threshold == "argmax":
-            transition = surest_transition(logits[judged], noisy[judged], surest=self.surest)
+            transition = surest_transition(logits[these], noisy[these], surest=self.surest)
             posterior = label_posterior(logits, noisy, transition)
             refined = sure_labels(posterior, noisy, score, sure=self.sure)
         else:
@@ -179,7 +179,7 @@ class CrossFittedCAL(CAL):
             return first
         probs = first.double().softmax(dim=1)
         for number in range(2, self.deals + 1):
-            fold = stratified_folds(run.split.y.cpu(), self.folds, seed=run.seed, deal=number)
+            fold = folds_of(run.split, self.folds, seed=run.seed, deal=number)
             again = self.fold_logits(run, fold, range(self.folds), f" of deal {number}")
             probs += again.double().softmax(dim=1)
         return (probs / self.deals).log().float()
@@ -258,7 +258,7 @@ class CrossFittedCAL(CAL):
                 f"folds must be at most the number of examples, {num_examples}, got {self.folds}; "
                 f"set folds={min(5, num_examples)}"
             )
-        fold = stratified_folds(run.split.y.cpu(), self.folds, seed=run.seed)
+        fold = folds_of(run.split, self.folds, seed=run.seed)
         tried = range(self.folds_tried(num_examples))
         return fold, tried, torch.isin(fold, torch.tensor(tried)) & run.split.judged
 
@@ -358,13 +358,3 @@ def sure_labels(posterior: Tensor, noisy: Tensor, score: Tensor, *, sure: float)
     surer_half = rank < (size_K[label] + 1) // 2
     label = torch.where((best.exp() >= sure) | surer_half, label, -1)
     return Refined(label, keep=label == noisy, score=score)
-
-
-def stratified_folds(y: Tensor, folds: int, *, seed: int, deal: int = 1) -> Tensor:
-    """A fold for each example, each class spread evenly over them; a function of seed and deal."""
-    order = counter.permutation(counter.key(seed, deal * folds), len(y))
-    order = order[y[order].argsort(stable=True)]
-    fold = torch.empty_like(y)
-    # Classes come one after the other, so that also those of one example go to different folds.
-    fold[order] = torch.arange(len(y)) % folds
-    return fold
