@@ -9,12 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "beyond.md").read_text(encoding="utf-8")
-CELLS = {
-    (cell["row"], cell["column"]): cell
-    for cell in json.loads(
-        (ROOT / "results" / "beyond" / "beyond" / "table.json").read_text(encoding="utf-8")
-    )["cells"]
-}
+BEYOND = json.loads(
+    (ROOT / "results" / "beyond" / "beyond" / "table.json").read_text(encoding="utf-8")
+)
+CELLS = {(cell["row"], cell["column"]): cell for cell in BEYOND["cells"]}
 
 
 def record(row: str, column: str, name: str) -> Any:
@@ -80,6 +78,7 @@ INGREDIENTS = json.loads(
     [
         ("ResNet-34, 0.4", "cifar10/0.4"),
         ("ResNet-34, labels that a network confuses, 0.4", "cifar10/confused 0.4"),
+        ("ResNet-34, CIFAR-100, 0.4", "cifar100/0.4"),
         ("plain network, half the epochs, 0.4", "cifar10/0.4"),
         ("plain network, 0.6", "cifar10/0.6"),
         ("plain network, `ptd` 0.4", "cifar10/ptd 0.4"),
@@ -87,15 +86,62 @@ INGREDIENTS = json.loads(
     ],
 )
 def test_a_row_of_mixup_is_that_of_the_records(title: str, column: str) -> None:
-    plain = {(cell["row"], cell["column"]): cell for cell in INGREDIENTS["cells"]}
-    cells = CELLS if title.startswith("ResNet") else plain
+    table = BEYOND if title.startswith("ResNet") else INGREDIENTS
+    cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
     rows = ("recommended", "regulariser alone", "regulariser and mixup")
-    last = [f"{cells[row, column]['last mean']:.2f}" for row in rows]
-    assert f"| {title} | {' | '.join(last)} |" in PAGE
-    if cells is plain:
-        in_the_sieve = plain["mixup in the sieve", column]["last mean"]
+    last = [
+        f"{cells[row, column]['last mean']:.2f} ({cells[row, column]['n']})"
+        if cells[row, column]["n"]
+        else "—"
+        for row in rows
+    ]
+    (found,) = (
+        each
+        for each in table["differences"]
+        if (each["first"], each["second"]) == ("regulariser and mixup", "recommended")
+        and (each["column"], each["rule"]) == (column, "last")
+    )
+    error = "" if found["error"] is None else f" ± {found['error']:.2f}"
+    assert f"| {title} | {' | '.join(last)} | {found['mean']:+.2f}{error} |" in PAGE
+    if table is INGREDIENTS:
+        in_the_sieve = cells["mixup in the sieve", column]["last mean"]
         text = "chance at 0.6" if in_the_sieve == 10 else f"{in_the_sieve:.2f}"
         assert text in PAGE
+
+
+def test_single_trials_of_recommended() -> None:
+    place = ROOT / "results" / "beyond" / "ingredients" / "cifar10" / "0.4" / "recommended"
+    last = [
+        json.loads((place / str(trial) / "result.json").read_text(encoding="utf-8"))
+        for trial in (2, 0, 1)
+    ]
+    texts = [f"{100 * one['test_accuracy']['last']['value']:.2f}" for one in last]
+    said = " ".join(PAGE.split())
+    assert f"ends at {texts[0]}, where the others have {texts[1]} and {texts[2]}" in said
+    other = ROOT / "results" / "beyond" / "targets_cifar10" / "cifar10" / "0.4"
+    found = json.loads((other / "hard and regulariser" / "2" / "result.json").read_text("utf-8"))
+    value = 100 * found["test_accuracy"]["last"]["value"]
+    assert f"with the regulariser has {value:.2f} in that trial" in said
+
+
+@pytest.mark.parametrize(
+    ("title", "column"),
+    [
+        ("0.4", "cifar10/0.4"),
+        ("0.6", "cifar10/0.6"),
+        ("`ptd` 0.4", "cifar10/ptd 0.4"),
+        ("labels that a network confuses, 0.4", "cifar10/confused 0.4"),
+    ],
+)
+def test_labels_found_beside_cleanlab(title: str, column: str) -> None:
+    file = ROOT / "results" / "beyond" / "out_of_fold.json"
+    found = json.loads(file.read_text(encoding="utf-8"))["columns"][f"{column}, trial 0"]
+    names = ("f1", "average_precision", "refined_right")
+    texts = [
+        "—" if found[row] is None else ", ".join(f"{100 * found[row][name]:.1f}" for name in names)
+        for row in ("recommended", "published", "cleanlab")
+    ]
+    assert f"| {title} | {' | '.join(texts)} |" in PAGE
 
 
 def test_how_far_above_the_published_recipe_it_is() -> None:
