@@ -92,3 +92,23 @@ def test_where_the_lead_over_cores_is_shown() -> None:
         and found["mean"] > 2 * found["error"]
     }
     assert shown == {"cifar10/0.6"}
+
+
+def test_who_is_above_cal_at_its_best_epoch() -> None:
+    """Of the paper's methods that were measured, those that the status names, at 40 % alone."""
+    said = " ".join(README.split())
+    assert (
+        "best epochs of Forward and of Peer loss, one trial each, are above CAL's at 40 %" in said
+    )
+    cells = result("table1/table.json")["cells"]
+    best = {(cell["row"], cell["column"]): cell["best mean"] for cell in cells}
+    above = {
+        (row, column)
+        for (row, column), value in best.items()
+        if value is not None and column.startswith("cifar10/") and value > best["cal", column]
+    }
+    assert above == {
+        ("forward", "cifar10/0.4"),
+        ("peer", "cifar10/0.4"),
+        ("cores", "cifar10/0.2"),  # no lead over it is shown there
+    }
