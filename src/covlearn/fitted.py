@@ -345,9 +345,7 @@ def load(folder: str | os.PathLike[str], *, allow: Sequence[str] = ()) -> Fitted
         raise ValueError(
             f"{folder} holds an unfinished run; continue it with covlearn fit --resume"
         )
-    if not {*DECISIONS} <= set(result.decisions) or not {"found", "sentence"} <= set(
-        result.evidence
-    ):
+    if not {*DECISIONS} <= set(result.decisions) or not saved.is_evidence(result.evidence):
         raise ValueError(f"{folder / records.RESULT} must have decisions and evidence of a fit")
     saved.check_source(config, folder / records.CONFIG)
     made = saved.read_recipe(folder)

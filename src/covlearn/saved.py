@@ -83,6 +83,16 @@ def check_source(config: dict[str, Any], path: Path) -> None:
         raise ValueError(f"{path} must say what the source of the fit was; it is damaged")
 
 
+def is_evidence(found: dict[str, Any]) -> bool:
+    """Whether result.json has what is said of a fit's evidence; older ones have less."""
+    counts = (found.get(name, 0) for name in ("surest", "contradicted"))
+    return (
+        {"found", "sentence"} <= set(found)
+        and all(isinstance(count, int) for count in counts)
+        and isinstance(found.get("learned", True), bool)
+    )
+
+
 def read_labels(folder: Path, classes: list[str]) -> dict[str, list[str]]:
     """The columns of labels.csv as text, with known classes, decisions and probabilities."""
     path = folder / records.LABELS

@@ -25,7 +25,7 @@ EXAMPLE = """\
 example:
   covlearn fit flowers/ --out runs/flowers            a folder with one folder of images a class
   covlearn fit customers.csv --label churned --id customer_no --out runs/churn
-  covlearn fit reviews.parquet --label verdict --ignore annotator --ignore batch --out runs/reviews
+  covlearn fit reviews.parquet --label verdict --ignore batch --ignore station --out runs/reviews
   covlearn fit embeddings.npz --out runs/mine --dry-run
 
 No clean label, noise rate or validation set is needed. The run folder holds the model, result.json
@@ -62,7 +62,7 @@ def add_parser(commands: Any) -> None:
         action="append",
         default=[],
         metavar="COLUMN",
-        help="a column not to learn from, such as who labelled; may be given again",
+        help="a column not to learn from, such as who labelled where; may be given again",
     )
     add("--trusted", type=Path, metavar="FILE", help="labels that a person decided on; see below")
     add("--features", default="auto", help="of images: auto, none (pixels), or a network's name")

@@ -25,21 +25,6 @@ from covlearn.inputs.examples import Reading, Skipped, counted, some
 WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0*")
 FEWEST = 2  # examples of a class
 MANY_CLASSES = 50  # above this, classes of one example each are taken for measurements
-WHO_LABELLED = re.compile(
-    r"(.*[\s_.-])?(annotators?|labell?ers?|raters?|(annotated|labell?ed|rated|coded)[\s_.-]?by)"
-    r"([\s_.-]?(id|name|no|key))?",
-    re.IGNORECASE,
-)
-
-
-def note_on_labellers(columns: Sequence[str], reading: Reading) -> None:
-    """A word on columns that say who labelled: who learns from them learns people's errors."""
-    if found := [name for name in columns if WHO_LABELLED.fullmatch(name.strip())]:
-        reading.note(
-            f"columns that seem to say who labelled: {some(found, listed=8)}; a model that learns "
-            "from them takes one person's errors for the rule: leave them out with ignore= "
-            "(--ignore)"
-        )
 
 
 def label_texts(values: Sequence[Any], reading: Reading) -> list[str]:

@@ -22,7 +22,7 @@ vector   lists of numbers of one length (embeddings)                   each entr
 - Left out, with a word: columns with one value, columns without any, ids (all different and called
   so, or counting up the rows), text of more than 50 values most of which come once, and from 50
   rows on a column that says the same as the label, one value a class: it was made from the labels,
-  and who learns from it learns their errors.
+  and who learns from it learns their errors. So does who learns from one called after labellers.
 - Infinite numbers, vectors with a missing entry, and with a recipe text where training had numbers,
   make a row bad. A column that is missing altogether is an error; more columns are not looked at.
 """
@@ -40,7 +40,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from covlearn.inputs.examples import FORMAT, Reading, Skipped, counted, some
-from covlearn.inputs.labels import note_on_labellers
 from covlearn.inputs.numbers import by_rank, far_knots, standard, standardised
 from covlearn.inputs.table_files import (
     LIKE_A_NUMBER,
@@ -55,6 +54,10 @@ MOST_CATEGORIES = 50
 MICROSECONDS_A_DAY = 86_400e6
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
 ID_NAME = re.compile(r"(.*[_\s-])?(id|uuid|guid|key|index)|unnamed: ?\d+", re.IGNORECASE)
+WHO_LABELLED = re.compile(
+    r"(?i)(.*[\s_.-])?(annotator|labell?er|rater|(annotated|labell?ed|rated)[\s_.-]?by)s?"
+    r"([\s_.-]?(id|name|no|key))?"
+)
 FEWEST_COMPARED = 50  # rows from which a column can be told to be the label again
 FEWEST_COUNTED = 10  # rows that count up by one are ids only if they are as many
 NUMBER_TYPES = (bool, int, float, np.number, np.bool_, Decimal)
@@ -77,6 +80,8 @@ def make_recipe(
         try:
             if labels is not None and _repeats_labels(cells, labels):
                 raise Unfit("it says the same as the label")
+            if WHO_LABELLED.fullmatch(name.strip()):
+                raise Unfit("it seems to say who labelled; under another name it is learned from")
             kind = _kind(cells.dropna(), commas)
             if kind == "category":
                 doubts += _doubt(name, cells.dropna())
@@ -96,7 +101,6 @@ def make_recipe(
         reading.note(
             f"columns that look like numbers but were read as text: {some(doubts, listed=8)}"
         )
-    note_on_labellers([column["name"] for column in columns], reading)
     if left_out:
         listed = some([f"{name} ({why})" for name, why in left_out.items()], listed=8)
         reading.note(f"columns that were left out: {listed}")

@@ -20,8 +20,15 @@ def of_fit(result: "FitResult") -> list[str]:
             f"{labels(count['relabel'])} could be repaired, {count['drop']:,} should be dropped, "
             f"{count['review']:,} should be looked at by a person.",
         ]
+        if 2 * result.evidence.get("contradicted", 0) > result.evidence.get("surest", 0):
+            lines.append(
+                "Look at some before you believe it: where the model is surest, most labels are "
+                "others. Either most are wrong, or the inputs do not tell the classes apart."
+            )
     else:
-        lines.append("No evidence that labels are wrong: none was changed.")
+        learned = result.evidence.get("learned", True)
+        what = "No evidence that labels are wrong" if learned else "The labels could not be judged"
+        lines.append(f"{what}: none was changed.")
         if count["review"]:
             verb = "stands" if count["review"] == 1 else "stand"
             lines.append(
