@@ -162,7 +162,7 @@ def fit_examples(
             evidence=asdict(fit.evidence) | {"sentence": fit.evidence.sentence},
             facts=plain(fit.facts),
             seconds=sum(record["seconds"] for stage in fit.history.values() for record in stage),
-            notes=[*examples.notes, *note_on_copies(prepared.split.x)],
+            notes=[*examples.notes, *note_on_copies(prepared.split.x, prepared.split.copied)],
         )
         if recording:
             write_files(folder, examples, prepared, fit, result)
@@ -193,6 +193,8 @@ def configuration(
             "x": digest(split.x),
             "y": digest(split.y),
             "trusted": None if split.trusted is None else digest(split.trusted),
+            # How copies are dealt with has changed; runs without any are the same as before.
+            **({} if split.copied is None else {"different": len(split.copied.unique())}),
         },
         "machine": machine_config(setup.machine),
     }

@@ -37,7 +37,6 @@ from covlearn.methods import METHODS, Method, presets
 from covlearn.methods.base import view_of
 from covlearn.methods.cal import SUREST, TOLERATED
 from covlearn.methods.crossfit import CrossFittedCAL
-from covlearn.methods.folds import counted
 from covlearn.methods.from_scratch import from_scratch, movement
 from covlearn.methods.scaled import Choice, network, recommended
 from covlearn.nets import build_net
@@ -213,7 +212,7 @@ def fit_split(
         assert isinstance(sieves, CrossFittedCAL)
         chosen, first = sieves.cross_fitted(view_of(run))
         crossed = chosen.of_all_deals(view_of(run), first)
-    given, judged, these = split.y.cpu(), split.judged, counted(split)
+    given, judged, these = split.y.cpu(), split.judged, split.counted
     surest = sieves.surest if isinstance(sieves, CrossFittedCAL) else SUREST
     evidence = noise_evidence(
         crossed[these],

@@ -73,12 +73,8 @@ def read_recipe(folder: Path) -> Recipe:
 def check_source(config: dict[str, Any], path: Path) -> None:
     """Where a fit's examples are from, in words."""
     source = config.get("source")
-    ignored = source.get("ignore", []) if isinstance(source, dict) else None
-    if (
-        not isinstance(source, dict)
-        or not all(source.get(name) is None or isinstance(source[name], str) for name in SOURCE)
-        or not isinstance(ignored, list)
-        or not all(isinstance(name, str) for name in ignored)
+    if not isinstance(source, dict) or not all(
+        source.get(name) is None or isinstance(source[name], str) for name in SOURCE
     ):
         raise ValueError(f"{path} must say what the source of the fit was; it is damaged")
 

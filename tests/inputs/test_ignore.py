@@ -28,6 +28,13 @@ def test_an_ignored_column_has_no_part_in_the_inputs_nor_in_the_recipe() -> None
     assert again.x.equal(without.x)
 
 
+def test_an_ignored_id_stays_ignored_when_the_recipe_is_used() -> None:
+    table = frame(id=["same", "other"] * 20)
+    examples = read_examples(table, ignore=["id"])
+    again = read_examples(table, recipe=examples.recipe)
+    assert again.ids == examples.ids == [str(row) for row in range(40)]
+
+
 def test_an_ignored_column_is_neither_id_nor_image() -> None:
     table = frame(id=range(100, 140), path=[f"{n}.png" for n in range(40)])
     examples = read_examples(table, ignore=["id", "path"])
@@ -47,6 +54,8 @@ def test_an_ignored_column_is_neither_id_nor_image() -> None:
         ("rating", False),
         ("moderator", False),
         ("rated_by_age", False),
+        ("n_raters", False),
+        ("number of annotators", False),
     ],
 )
 def test_columns_that_say_who_labelled_are_left_out(name: str, left_out: bool) -> None:
@@ -61,7 +70,7 @@ def test_columns_that_say_who_labelled_are_left_out(name: str, left_out: bool) -
     [
         ({"ignore": ["anotator"]}, "no column 'anotator', which ignore names; did you mean"),
         ({"ignore": ["label"], "label": "label"}, "cannot be both label and ignored"),
-        ({"ignore": ["label"]}, "which column of the table is the label"),
+        ({"ignore": ["label"]}, "the label\\? None that is not ignored is called label"),
         ({"ignore": "annotator"}, r"ignore must be .*, got 'annotator'"),
         ({"ignore": ["a", "b", "annotator"]}, "must have a column to learn from"),
     ],
@@ -73,12 +82,16 @@ def test_what_cannot_be_ignored_is_refused(options: dict[str, Any], said: str) -
 
 def test_only_tables_have_columns_to_ignore(tmp_path: Path) -> None:
     x, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
-    with pytest.raises(ValueError, match="the data is none; leave it out"):
+    with pytest.raises(ValueError, match="the data has no columns to ignore"):
         read_examples((x, y), ignore=["a"])
     table = frame()
     recipe = read_examples(table).recipe
-    with pytest.raises(ValueError, match="ignore="):
+    with pytest.raises(ValueError, match="a recipe says which columns are used; leave ignore="):
         read_examples(table, recipe=recipe, ignore=["a"])
     np.savez(tmp_path / "data.npz", x=x, y=y)
-    with pytest.raises(ValueError, match="is none; leave it out"):
+    with pytest.raises(ValueError, match="has no columns to ignore"):
         read_examples(tmp_path / "data.npz", ignore=["x"])
+    table["image"] = [f"{n}.png" for n in range(40)]
+    with pytest.raises(ValueError, match="the images of its column 'image' alone"):
+        read_examples(table, ignore=["a"])
+    assert read_examples(table, ignore=["image"]).x.shape == (40, 2)

@@ -111,7 +111,6 @@ def fit(args: argparse.Namespace) -> int:
         "image": args.image,
         "features": args.features,
         "on_bad": args.on_bad,
-        **({"ignore": args.ignore} if args.ignore else {}),
     }
     reading = {"look": True} if args.dry_run else {"cache": args.out.absolute().parent / CACHE}
     with process_group(args.device) as device:

@@ -9,12 +9,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from covlearn.checks import check_device, check_labels
+from covlearn.copies import first_copied
 from covlearn.data import counter
 from covlearn.data.augment import Augmentation, augment, check_inputs, gathered
 from covlearn.kinds import check_fields, checked, shown
@@ -88,6 +90,25 @@ class Split:
         if self.trusted is None or bool(self.trusted.all()):
             return torch.ones(len(self), dtype=torch.bool)
         return ~self.trusted
+
+    @cached_property
+    def copied(self) -> Tensor | None:
+        """(N,): the example that each is a copy of, itself if of none; None if there are none."""
+        return first_copied(self.x, self.y.cpu(), self.judged.cpu())
+
+    @property
+    def counted(self) -> Tensor:
+        """(N,) bool: the labels that say how often labels are wrong.
+
+        Those that are asked about, and of copies one: the others say nothing new.
+        """
+        judged, copied = self.judged, self.copied
+        if copied is None:
+            return judged
+        place = torch.arange(len(self))
+        first = torch.full_like(place, len(self))
+        first.scatter_reduce_(0, copied[judged], place[judged], "amin")
+        return judged & (first[copied] == place)
 
     def whole(self, purpose: str) -> Tensor:
         """All inputs at once, for a purpose that needs them; not of images that stay in files."""

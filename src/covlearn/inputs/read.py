@@ -67,12 +67,22 @@ def read_examples(
     wanted = Wanted(label, id, image, features, recipe, place, look, tuple(ignore))
     reading = Reading(_name(source), on_bad, progress)
     rows = _rows(source, wanted, reading)
-    if ignore and (recipe is not None or rows.table is None or rows.meant["image"] is not None):
-        raise ValueError(
-            f"ignore= (--ignore) names columns of a table that is to be learned from, and "
-            f"{reading.where} is none; leave it out"
-        )
+    if ignore:
+        _check_ignore(rows, wanted, reading)
     return _examples(rows, wanted, reading)
+
+
+def _check_ignore(rows: Rows, wanted: Wanted, reading: Reading) -> None:
+    """Only of a table that is learned from columns can be left out."""
+    if wanted.recipe is not None:
+        raise ValueError("a recipe says which columns are used; leave ignore= out")
+    if rows.table is None:
+        raise ValueError(f"{reading.where} has no columns to ignore; leave out ignore= (--ignore)")
+    if (image := rows.meant["image"]) is not None:
+        raise ValueError(
+            f"{reading.where} is learned from the images of its column {image!r} alone; leave out "
+            f"ignore= (--ignore), or ignore that column, too"
+        )
 
 
 def _rows(source: Any, wanted: Wanted, reading: Reading) -> Rows:  # noqa: PLR0911

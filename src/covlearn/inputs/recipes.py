@@ -31,6 +31,7 @@ def check_recipe(recipe: Any) -> None:
     if (
         not _listed(recipe["classes"], str)
         or not all(name is None or isinstance(name, str) for name in named)
+        or not _listed(recipe.get("ignore", []), str)
         or not isinstance(recipe["kind"], str)
         or recipe["kind"] not in checks
         or not checks[recipe["kind"]](recipe)

@@ -211,12 +211,13 @@ def from_table(
         label=wanted.name("label", names),
         id=wanted.name("id", names),
         image=wanted.name("image", names),
-        ignore=wanted.ignore,
+        ignore=wanted.ignore or [name for name in known.get("ignore", ()) if name in names],
         needs_label=wanted.training and labels is None,
     )
     if labels is None and columns.label is not None:
         labels = table[columns.label].tolist()
-    meant = {"label": columns.label, "id": columns.id, "image": columns.image}
+    meant: dict[str, Any] = {"label": columns.label, "id": columns.id, "image": columns.image}
+    meant |= {"ignore": list(columns.ignored)} if columns.ignored else {}
     ids = [str(row) for row in range(len(table))]
     place: Callable[[int], str] = "row {}".format if csv is None else table_files.Lines(csv)
     bad: dict[int, str] = {}

@@ -140,9 +140,10 @@ def find_columns(
         hint = ""
         if len(names) == 1 and any(mark in names[0] for mark in DELIMITERS):
             hint = " (one column only: is the delimiter another than , ; tab or |?)"
+        left = " that is not ignored" if ignore else ""
         raise ValueError(
-            f"which column of {where} is the label? None is called {', '.join(LABEL_NAMES)}; name "
-            f"one of {some(names, listed=20)}{hint} with label= (--label)"
+            f"which column of {where} is the label? None{left} is called {', '.join(LABEL_NAMES)}; "
+            f"name one of {some(names, listed=20)}{hint} with label= (--label)"
         )
     rest = [name for name in names if name != label]
     if id is None:

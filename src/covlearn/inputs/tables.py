@@ -55,7 +55,7 @@ MICROSECONDS_A_DAY = 86_400e6
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
 ID_NAME = re.compile(r"(.*[_\s-])?(id|uuid|guid|key|index)|unnamed: ?\d+", re.IGNORECASE)
 WHO_LABELLED = re.compile(
-    r"(?i)(.*[\s_.-])?(annotator|labell?er|rater|(annotated|labell?ed|rated)[\s_.-]?by)s?"
+    r"(?i)(.*[\s_.-])?(annotator|labell?er|rater|(annotated|labell?ed|rated)[\s_.-]?by)"
     r"([\s_.-]?(id|name|no|key))?"
 )
 FEWEST_COMPARED = 50  # rows from which a column can be told to be the label again

@@ -234,10 +234,10 @@ class CAL:
 
     def contradicted(self, run: Run, posterior: Tensor) -> bool:
         """Whether the surest predictions contradict more labels than errors would."""
-        judged = run.split.judged
+        counted = run.split.counted
         evidence = noise_evidence(
-            logs(posterior[judged]),
-            run.split.y.cpu()[judged],
+            logs(posterior[counted]),
+            run.split.y.cpu()[counted],
             surest=SUREST,
             tolerated=TOLERATED,
         )

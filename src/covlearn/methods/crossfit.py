@@ -27,7 +27,7 @@ from covlearn.methods.cal import CAL
 from covlearn.methods.cal_sieve import refine
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
-from covlearn.methods.folds import counted, folds_of
+from covlearn.methods.folds import folds_of
 from covlearn.sieve import Refined, adjusted_loss, hold_fixed
 
 __all__ = ["CrossFittedCAL"]
@@ -100,7 +100,7 @@ class CrossFittedCAL(CAL):
         self, first = self.cross_fitted(run)  # noqa: PLW0642
         logits = self.of_all_deals(run, first)
         score = adjusted_loss(logits.softmax(dim=1), noisy)
-        these = counted(run.split)
+        these = run.split.counted
         evidence = noise_evidence(
             logits[these],
             noisy[these],
@@ -259,8 +259,10 @@ class CrossFittedCAL(CAL):
                 f"set folds={min(5, num_examples)}"
             )
         fold = folds_of(run.split, self.folds, seed=run.seed)
-        tried = range(self.folds_tried(num_examples))
-        return fold, tried, torch.isin(fold, torch.tensor(tried)) & run.split.judged
+        copied = run.split.copied
+        different = num_examples if copied is None else len(copied.unique())
+        tried = range(self.folds_tried(different))
+        return fold, tried, torch.isin(fold, torch.tensor(tried)) & run.split.counted
 
     def folds_tried(self, num_examples: int) -> int:
         """On how many folds ways to train are tried, all if there is no choice."""

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from covlearn.copies import first_copied
 from covlearn.data import Split, counter
 
 
@@ -13,25 +12,10 @@ def folds_of(split: Split, folds: int, *, seed: int, deal: int = 1) -> Tensor:
     A network that has seen a copy of an example has seen its label.
     """
     y = split.y.cpu()
-    first = first_copied(split.x, y)
-    if first is None:
+    if split.copied is None:
         return stratified_folds(y, folds, seed=seed, deal=deal)
-    originals, original = first.unique(return_inverse=True)
+    originals, original = split.copied.unique(return_inverse=True)
     return stratified_folds(y[originals], folds, seed=seed, deal=deal)[original]
-
-
-def counted(split: Split) -> Tensor:
-    """(N,) bool: labels that count when it is asked how often labels are wrong.
-
-    Not those of people, which are right, and of copies one: the others say nothing new.
-    """
-    judged = split.judged
-    if not isinstance(split.x, Tensor):
-        return judged
-    first = first_copied(split.x[judged.to(split.x.device)], split.y.cpu()[judged])
-    if first is None:
-        return judged
-    return judged.masked_scatter(judged, first == torch.arange(len(first)))
 
 
 def stratified_folds(y: Tensor, folds: int, *, seed: int, deal: int = 1) -> Tensor:

@@ -90,7 +90,7 @@ def fit_again(fitted: Fitted) -> list[str]:
 
 def ignoring(fitted: Fitted) -> list[str]:
     """The options that name the columns which the run did not learn from, as it was asked."""
-    names = fitted.config["source"].get("ignore", [])
+    names = fitted.recipe.get("ignore", [])
     return [word for name in names for word in option("ignore", name)]
 
 
