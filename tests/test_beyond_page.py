@@ -102,7 +102,8 @@ def test_a_row_of_mixup_is_that_of_the_records(title: str, column: str) -> None:
         and (each["column"], each["rule"]) == (column, "last")
     )
     error = "" if found["error"] is None else f" ± {found['error']:.2f}"
-    assert f"| {title} | {' | '.join(last)} | {found['mean']:+.2f}{error} |" in PAGE
+    difference = f"{found['mean']:+.2f}{error} ({found['n']})"
+    assert f"| {title} | {' | '.join(last)} | {difference} |" in PAGE
     if table is INGREDIENTS:
         in_the_sieve = cells["mixup in the sieve", column]["last mean"]
         text = "chance at 0.6" if in_the_sieve == 10 else f"{in_the_sieve:.2f}"

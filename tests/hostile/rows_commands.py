@@ -14,6 +14,7 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("good.csv --out BAD.csv", "must be a folder, but it is a file"),
         ("good.csv --out FULL", "must be new, empty or of an earlier run"),
         ("good.csv --label nope --out OUT", "has no column 'nope'"),
+        ("good.csv --ignore nope --out OUT", "has no column 'nope', which ignore names"),
         ("good.csv --id nope --out OUT", "has no column 'nope'"),
         ("good.csv --image nope --out OUT", "has no column 'nope'"),
         ("good.csv --method nope --out OUT", "method must be one of"),
