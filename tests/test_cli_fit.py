@@ -605,7 +605,7 @@ def test_rows_that_come_twice_are_noted(
     pd.concat([rows] * copies).to_csv(path, index=False)
     out = tmp_path / "run"
     assert cli.main(["fit", str(path), "--label", "kind", "--out", str(out), *QUICK]) == 0
-    assert ("360 of 360 examples are copies" in capsys.readouterr().out) == (copies == 2)
+    assert ("180 of 360 examples are copies of others" in capsys.readouterr().out) == (copies == 2)
 
 
 def test_predict_says_which_cells_count_as_missing(

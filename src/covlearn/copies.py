@@ -94,9 +94,10 @@ def note_on_copies(x: Any, copied: Tensor | None) -> list[str]:
     if same < MANY * len(first):
         return []
     if copied is not None:
+        again = len(first) - len(first.unique())
         return [
-            f"{same:,} of {len(first):,} examples are copies of each other; each is learned from "
-            "as often as it is there: leave copies out"
+            f"{again:,} of {len(first):,} examples are copies of others; "
+            "each is learned from as often as it is there: leave copies out"
         ]
     return [
         f"{same:,} of {len(first):,} examples have the same features as another one; if they are "
