@@ -148,6 +148,18 @@ def cells_made(tasks: list[Any], processes: int) -> Iterator[dict[str, Any]]:
         yield from pool.map(one, tasks)
 
 
+def made_and_left(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The cells that the file has, and the tasks of those that it lacks, by name."""
+    cells: dict[str, Any] = {}
+    if options.out.exists():
+        cells = json.loads(options.out.read_text(encoding="utf-8"))["cells"]
+    tasks = {
+        f"{data}/{noise}/{seed}": (data, noise, seed)
+        for seed, data, noise in product(range(options.seeds), options.data, options.noise)
+    }
+    return cells, {name: task for name, task in tasks.items() if name not in cells}
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -158,14 +170,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
-    cells: dict[str, Any] = {}
-    if options.out.exists():
-        cells = json.loads(options.out.read_text(encoding="utf-8"))["cells"]
-    tasks = {
-        f"{data}/{noise}/{seed}": (data, noise, seed)
-        for seed, data, noise in product(range(options.seeds), options.data, options.noise)
-    }
-    tasks = {name: task for name, task in tasks.items() if name not in cells}
+    cells, tasks = made_and_left(options)
     made = track(cells_made(list(tasks.values()), options.processes), total=len(tasks))
     machine = make_machine(resolve_device("auto"), {})
     for name, cell in zip(tasks, made, strict=True):

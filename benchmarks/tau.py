@@ -16,7 +16,6 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from rich.progress import track
 from torch import Tensor
 
 from benchmarks.job_runs import run_of
-from benchmarks.rounds import Watched
+from benchmarks.rounds import Watched, made_and_left
 from covlearn.data.sources import Source, load_data, with_noise
 from covlearn.evaluation import environment
 from covlearn.job import Job, make_machine, resolve_device, settled
@@ -97,14 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
-    cells: dict[str, Any] = {}
-    if options.out.exists():
-        cells = json.loads(options.out.read_text(encoding="utf-8"))["cells"]
-    tasks = {
-        f"{data}/{noise}/{seed}": (data, noise, seed)
-        for seed, data, noise in product(range(options.seeds), options.data, options.noise)
-    }
-    tasks = {name: task for name, task in tasks.items() if name not in cells}
+    cells, tasks = made_and_left(options)
     make = partial(one, shares=tuple(options.shares))
     machine = make_machine(resolve_device("auto"), {})
     with ProcessPoolExecutor(options.processes) as pool:
