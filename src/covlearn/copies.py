@@ -35,7 +35,9 @@ def first_alike(x: Any) -> Tensor | None:
     seen: dict[int, int] = {}
     first: list[int] = []
     for block in x.detach().split(BLOCK):
-        rows = block.cpu() if not block.is_floating_point() else block.cpu().float() + 0.0  # no −0
+        rows = block.cpu()
+        if rows.is_floating_point():  # NumPy knows no bfloat16, and −0 is 0
+            rows = (rows if rows.element_size() > 2 else rows.float()) + 0.0
         first += [seen.setdefault(hash(row.tobytes()), len(first) + at)
                   for at, row in enumerate(rows.numpy())]  # fmt: skip
     return torch.tensor(first)
@@ -71,7 +73,7 @@ def _never_alike_by_chance(x: Tensor, rows: Tensor) -> bool:
     flat, different = x.detach().reshape(len(x), -1), int(rows.sum())
     missing = 2 * np.log2(different) + SPARE_BITS
     for column in range(flat.shape[1]):
-        values = flat[:, column].cpu()[rows].float().numpy()
+        values = flat[:, column].cpu()[rows].double().numpy()
         _, counts = np.unique(values, return_counts=True)
         missing += np.log2(((counts / different) ** 2).sum())
         missing -= ITS_BITS * (len(counts) >= CONTINUOUS * different)

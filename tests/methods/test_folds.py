@@ -105,3 +105,9 @@ def test_inputs_with_a_gradient_and_of_half_precision_can_be_compared() -> None:
     x = numbers(30).repeat(2, 1).requires_grad_()
     assert Split(x, torch.zeros(60).long(), 2).copied is not None
     assert Split(x.detach().bfloat16(), torch.zeros(60).long(), 2).copied is not None
+
+
+def test_numbers_that_differ_in_the_last_digits_are_no_copies() -> None:
+    x = numbers(30).double()
+    close = torch.cat([x, x + 1e-12])
+    assert Split(close, torch.zeros(60).long(), 2).copied is None

@@ -6,6 +6,7 @@ import pytest
 
 from covlearn.fitted import FitResult
 from covlearn.report.words import of_fit
+from covlearn.saved import is_evidence
 
 
 def fitted(**evidence: Any) -> FitResult:
@@ -41,3 +42,18 @@ def test_the_headline_says_what_was_found(
     assert said in text
     assert not_said not in text
     assert text.endswith("Why: a sentence.")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "right"),
+    [
+        ({"found": True, "sentence": "s"}, True),
+        ({"found": True, "sentence": "s", "surest": 3, "contradicted": 1, "learned": True}, True),
+        ({"found": True}, False),
+        ({"found": True, "sentence": "s", "surest": "many"}, False),
+        ({"found": True, "sentence": "s", "contradicted": None}, False),
+        ({"found": True, "sentence": "s", "learned": "yes"}, False),
+    ],
+)
+def test_evidence_of_a_damaged_run_is_told(evidence: dict[str, Any], right: bool) -> None:
+    assert is_evidence(evidence) == right

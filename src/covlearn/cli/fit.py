@@ -62,7 +62,7 @@ def add_parser(commands: Any) -> None:
         action="append",
         default=[],
         metavar="COLUMN",
-        help="a column not to learn from, such as who labelled where; may be given again",
+        help="a column not to learn from, such as a batch; may be given again",
     )
     add("--trusted", type=Path, metavar="FILE", help="labels that a person decided on; see below")
     add("--features", default="auto", help="of images: auto, none (pixels), or a network's name")

@@ -78,10 +78,10 @@ def _check_ignore(rows: Rows, wanted: Wanted, reading: Reading) -> None:
         raise ValueError("a recipe says which columns are used; leave ignore= out")
     if rows.table is None:
         raise ValueError(f"{reading.where} has no columns to ignore; leave out ignore= (--ignore)")
-    if (image := rows.meant["image"]) is not None:
+    if (image := rows.meant.get("image")) is not None:
         raise ValueError(
             f"{reading.where} is learned from the images of its column {image!r} alone; leave out "
-            f"ignore= (--ignore), or ignore that column, too"
+            "ignore= (--ignore), or ignore that column, too"
         )
 
 

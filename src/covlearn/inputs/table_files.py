@@ -132,7 +132,9 @@ def find_columns(
             )
     for option, given in meant:
         if given is not None and given in ignore:
-            raise ValueError(f"column {given!r} of {where} cannot be both {option} and ignored")
+            raise ValueError(
+                f"column {given!r} of {where} cannot be both {option} and ignored; name it once"
+            )
     names = [name for name in names if name not in ignore]
     if label is None:
         label = _called(LABEL_NAMES, names)
