@@ -16,7 +16,11 @@ from covlearn.bench.table import read_table
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
-TABLES = (*sorted(HERE.glob("table*.toml")), HERE / "differences.toml")
+TABLES = (
+    *sorted(HERE.glob("table*.toml")),
+    HERE / "composed.toml",
+    HERE / "differences_cifar10.toml",
+)
 BEYOND = tuple(
     HERE / name
     for name in (

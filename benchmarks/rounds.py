@@ -14,7 +14,7 @@ share it differs from the last one. CIFAR-10 needs a GPU, and has the network an
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -139,13 +139,15 @@ def one(task: tuple[str, str, int]) -> dict[str, Any]:
     return found
 
 
-def cells_made(tasks: list[Any], processes: int) -> Iterator[dict[str, Any]]:
+def cells_made(
+    make: Callable[[Any], dict[str, Any]], tasks: list[Any], processes: int
+) -> Iterator[dict[str, Any]]:
     """The cells, side by side where that is asked for."""
     if processes == 1:
-        yield from map(one, tasks)
+        yield from map(make, tasks)
         return
     with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(one, tasks)
+        yield from pool.map(make, tasks)
 
 
 def made_and_left(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -171,7 +173,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
     cells, tasks = made_and_left(options)
-    made = track(cells_made(list(tasks.values()), options.processes), total=len(tasks))
+    made = track(cells_made(one, list(tasks.values()), options.processes), total=len(tasks))
     machine = make_machine(resolve_device("auto"), {})
     for name, cell in zip(tasks, made, strict=True):
         cells[name] = cell

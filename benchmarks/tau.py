@@ -7,13 +7,13 @@
 D̂ is the sieve's, of CAL as published, with clean labels for a share of the examples, or for a share
 below zero with classes drawn at random. Of each, the test accuracy of the last epoch: of CAL with
 that D̂, of cross-entropy on it, and of the same without the covariance, which does not look at D̂.
-Cells that the file has are not run again.
+CIFAR-10 has the network and the plans of ``benchmarks/differences_cifar10.toml``. Cells that the
+file has are not run again.
 """
 
 import argparse
 import json
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,14 +25,15 @@ from rich.progress import track
 from torch import Tensor
 
 from benchmarks.job_runs import run_of
-from benchmarks.rounds import Watched, made_and_left
+from benchmarks.rounds import ROOT, Watched, cells_made, made_and_left
+from covlearn.bench.table import read_table
 from covlearn.data.sources import Source, load_data, with_noise
 from covlearn.evaluation import environment
 from covlearn.job import Job, make_machine, resolve_device, settled
 from covlearn.methods import CAL
 from covlearn.methods.base import view_of
 
-OUT = Path(__file__).resolve().parents[1] / "results" / "tau_digits.json"
+OUT = ROOT / "results" / "tau_digits.json"
 NOISES = ("cal:0.4", "ptd:0.4", "calibrated:0.4")
 SHARES = (1.0, 0.5, 0.0, -0.25, -0.5, -0.75)
 
@@ -43,6 +44,14 @@ def mixed(refined: Tensor, clean: Tensor, share: float, *, num_classes: int, see
     chosen = torch.from_numpy(draw.random(len(clean)) < abs(share))
     drawn = torch.from_numpy(draw.integers(num_classes, size=len(clean)))
     return torch.where(chosen, clean if share > 0 else drawn, refined)
+
+
+def job_for(data: str, noise: str, seed: int) -> Job:
+    """CAL as published."""
+    if data != "cifar10":
+        return Job(data, "cal", noise, "published", seed)
+    table = read_table(ROOT / "benchmarks" / "differences_cifar10.toml")
+    return Job(data, "cal", noise, "published", seed, table.net, settings=tuple(table.settings))
 
 
 def fitted(job: Job, source: Source, method: CAL) -> Watched:
@@ -56,7 +65,7 @@ def one(task: tuple[str, str, int], shares: tuple[float, ...]) -> dict[str, Any]
     """One data set, noise and seed."""
     torch.set_num_threads(1)
     data, noise, seed = task
-    job = Job(data, "cal", noise, "published", seed)
+    job = job_for(data, noise, seed)
     method, _ = settled(job)
     assert isinstance(method, CAL)
     source, _ = with_noise(load_data(data), noise, seed=seed)
@@ -98,14 +107,12 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     cells, tasks = made_and_left(options)
     make = partial(one, shares=tuple(options.shares))
+    made = track(cells_made(make, list(tasks.values()), options.processes), total=len(tasks))
     machine = make_machine(resolve_device("auto"), {})
-    with ProcessPoolExecutor(options.processes) as pool:
-        for name, cell in zip(
-            tasks, track(pool.map(make, tasks.values()), total=len(tasks)), strict=True
-        ):
-            cells[name] = cell
-            record = {"environment": environment(machine), "cells": cells}
-            options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    for name, cell in zip(tasks, made, strict=True):
+        cells[name] = cell
+        record = {"environment": environment(machine), "cells": cells}
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

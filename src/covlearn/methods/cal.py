@@ -13,7 +13,7 @@ from covlearn.ledger import Ledger
 from covlearn.methods.base import Run, class_shares, noisy_prior
 from covlearn.methods.cal_checks import check_settings
 from covlearn.methods.cal_loss import Base, CovarianceAssisted
-from covlearn.methods.cal_sieve import build_refined
+from covlearn.methods.cal_sieve import build_refined, refine_probs, smoothed
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.posteriors import (
     averaged_probs,
@@ -67,6 +67,8 @@ class CAL:
     scores: Scores = "evaluation"
     """Sieve scores from the last training pass, as published, from an evaluation pass, or from the
     average of each example's training passes (of decay 0.9 unless the sieve's plan says)."""
+    neighbours: int = 0
+    """Make D̂ of the mean over an example and so many others, nearest by the sieve's features."""
     threshold: Threshold = "fixed"
     """Where a label is no longer believed: at ``lower``, such that the share ``kept`` is, between
     two groups of scores, or (argmax) never: D̂ is then what the sieve predicts."""
@@ -136,6 +138,11 @@ class CAL:
             assert posterior is not None
             if not self.contradicted(run, posterior):
                 return self.fit_given(run, refined, posterior)
+        if self.neighbours:
+            assert posterior is not None
+            assert sieve is not None
+            posterior = smoothed(run, sieve, posterior, self.neighbours)
+            refined = refine_probs(self, run, posterior)
         refined = hold_fixed(refined, run.split.y.cpu(), run.split.trusted)
         posterior = held_posterior(posterior, run.split)
         if bool(refined.dropped.all()):

@@ -43,6 +43,8 @@ def _check_numbers(cal: "CAL") -> None:
         raise ValueError(f"kept must lie in (0, 1], got {cal.kept}; 61.54 % is written 0.6154")
     if not 0 <= cal.prior_scale < torch.inf:
         raise ValueError(f"prior_scale must be finite and ≥ 0, got {cal.prior_scale}")
+    if cal.neighbours < 0:
+        raise ValueError(f"neighbours must not be negative, got {cal.neighbours}; 0 means none")
     if cal.rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {cal.rounds}")
     if not 0 <= cal.rounds_stop <= 1:
@@ -60,6 +62,7 @@ def _check_refinement(cal: "CAL") -> None:
         "look_for_evidence": cal.look_for_evidence,
         f"target={cal.target!r}": cal.target.startswith("posterior"),
         "judges='both'": cal.judges == "both",
+        "neighbours": cal.neighbours > 0,
     }
     for name, needs_posterior in needing.items():
         if needs_posterior and (cal.labels is not None or cal.scores == "training"):
@@ -86,6 +89,11 @@ def _check_refinement(cal: "CAL") -> None:
         )
     if cal.labels is not None and cal.probs is not None:
         raise ValueError("D̂ can come from labels or from probs, got both; set one of them")
+    if cal.neighbours and (cal.probs is not None or not cal.needs_refined):
+        raise ValueError(
+            "neighbours are found by the features of a sieve, and there is none; leave probs out, "
+            "and covariance as it is"
+        )
     if cal.warm_start and (cal.labels is not None or cal.probs is not None):
         raise ValueError(
             "warm_start goes on from the sieve's network, but with labels or probs from a file "

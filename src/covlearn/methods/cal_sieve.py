@@ -8,7 +8,12 @@ from torch import Tensor, nn
 from covlearn.methods.base import Run, noisy_prior, root_prior
 from covlearn.methods.cores import Confident
 from covlearn.methods.label_files import read_labels, read_probs
-from covlearn.methods.posteriors import averaged_probs, averaging_predictions
+from covlearn.methods.posteriors import (
+    averaged_probs,
+    averaging_predictions,
+    held_posterior,
+    over_neighbours,
+)
 from covlearn.sieve import (
     Refined,
     adjusted_loss,
@@ -67,6 +72,15 @@ def build_refined(cal: "CAL", run: Run) -> tuple[Refined, nn.Module | None, Tens
         probs = averaged_probs(ledger)
         return refine_probs(cal, run, probs), sieve, probs
     return refine(cal, run, ledger.score.cpu(), ledger.prediction.long().cpu()), sieve, None
+
+
+def smoothed(run: Run, sieve: nn.Module, posterior: Tensor, count: int) -> Tensor:
+    """The posterior's mean over neighbours by the sieve's features, sure of what people decided."""
+    _, features = run.predict(sieve, features=True)
+    assert features is not None
+    held = held_posterior(posterior, run.split)
+    assert held is not None
+    return over_neighbours(held, features.to(next(sieve.parameters()).device), count)
 
 
 def refine_probs(cal: "CAL", run: Run, probs: Tensor) -> Refined:

@@ -11,6 +11,8 @@ from covlearn.ledger import Ledger
 from covlearn.sieve import Refined, hold_fixed, refine_by_argmax
 
 AVERAGE_PREDICTIONS = 0.9
+COMPARED = 2**26
+"""How many pairs of examples are compared at a time: 256 MiB."""
 
 
 def averaging_predictions(plan: Plan) -> Plan:
@@ -44,3 +46,28 @@ def refined_by(probs: Tensor, split: Split) -> tuple[Refined, Tensor]:
     noisy, posterior = split.y.cpu(), held_posterior(probs, split)
     assert posterior is not None
     return hold_fixed(refine_by_argmax(probs, noisy), noisy, split.trusted), posterior
+
+
+@torch.no_grad()
+def over_neighbours(probs: Tensor, features: Tensor, count: int) -> Tensor:
+    """The mean of each example's probabilities (N, K) and those of its ``count`` nearest ones.
+
+    Nearest by the angle between features (N, D), on whose device all pairs are compared.
+
+    >>> features = torch.tensor([[1.0, 0.0], [2.0, 0.1], [0.0, 1.0]])
+    >>> over_neighbours(torch.tensor([[0.2, 0.8], [0.8, 0.2], [0.0, 1.0]]), features, 1)
+    tensor([[0.5000, 0.5000],
+            [0.5000, 0.5000],
+            [0.4000, 0.6000]])
+    """
+    if not 1 <= count < len(probs):
+        raise ValueError(f"neighbours must lie in 1…{len(probs) - 1}, got {count}; lower it")
+    direction = torch.nn.functional.normalize(features.float(), dim=1)
+    here = probs.to(features.device)
+    means = []
+    for rows in torch.arange(len(probs), device=here.device).split(max(1, COMPARED // len(probs))):
+        alike = direction[rows] @ direction.t()
+        # An example that has equals is still one of those that count.
+        alike[torch.arange(len(rows), device=here.device), rows] = torch.inf
+        means.append(here[alike.topk(count + 1, dim=1).indices].mean(dim=1))
+    return torch.cat(means).to(probs)
