@@ -4,7 +4,7 @@
 
 Of each column of ``benchmarks/ingredients.toml`` the sieve of ``recommended`` is trained once, and
 D̂ made of the average of each example's training passes, of an evaluation pass of the averaged
-weights, of the mean of both, and of the averages' mean over nearest neighbours by the sieve's
+weights, of the mean of both, and of means of these over nearest neighbours by the sieve's
 features. By clean labels: the share of D̂ that is right, that of its surer half, the probability
 that the posterior itself gives to the right class, and how well wrong labels are found by D̂ and
 ranked by its margin. Cells that the file has are not made again.
@@ -12,6 +12,7 @@ ranked by its margin. Cells that the file has are not made again.
 
 import argparse
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,9 @@ def one(job: Job) -> dict[str, Any]:
     assert features is not None
     evaluated = logits.float().softmax(dim=1).cpu()
     ways = {"averaged": averaged, "evaluated": evaluated, "both": (averaged + evaluated) / 2}
-    for count in NEIGHBOURS:
-        near = over_neighbours(averaged, features.to(run.machine.device), count)
-        ways[f"averaged, {count} neighbours"] = near
+    there = features.to(run.machine.device)
+    for way, count in product(("averaged", "both"), NEIGHBOURS):
+        ways[f"{way}, {count} neighbours"] = over_neighbours(ways[way], there, count)
     return {
         "environment": environment(run.machine),
         "given right": float((source.train.y == source.clean).double().mean()),

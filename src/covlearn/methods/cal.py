@@ -32,7 +32,7 @@ from covlearn.sieve import (
 )
 
 Threshold = Literal["fixed", "quantile", "auto", "argmax"]
-Scores = Literal["training", "evaluation", "averaged"]
+Scores = Literal["training", "evaluation", "averaged", "both"]
 Prior = Literal["root", "plain"]
 RoundsFrom = Literal["new", "last"]
 Judges = Literal["sieve", "both"]
@@ -65,8 +65,9 @@ class CAL:
     """Build D̂ by the sieve's best epoch instead of its last: best on the validation part of the
     data or, without one, on held-out noisy labels."""
     scores: Scores = "evaluation"
-    """Sieve scores from the last training pass, as published, from an evaluation pass, or from the
-    average of each example's training passes (of decay 0.9 unless the sieve's plan says)."""
+    """Sieve scores from the last training pass, as published, from an evaluation pass, from the
+    average of each example's training passes (of decay 0.9 unless the sieve's plan says), or from
+    the mean of both of these."""
     neighbours: int = 0
     """Make D̂ of the mean over an example and so many others, nearest by the sieve's features."""
     threshold: Threshold = "fixed"

@@ -46,7 +46,7 @@ def build_refined(cal: "CAL", run: Run) -> tuple[Refined, nn.Module | None, Tens
         cal.sieve_beta,
         regularizer_eps=cal.sieve_regularizer_eps,
     )
-    averaged = cal.scores == "averaged"
+    averaged = cal.scores in ("averaged", "both")
     plan = averaging_predictions(cal.sieve_plan) if averaged else cal.sieve_plan
     ledger = run.train(
         "sieve",
@@ -59,8 +59,7 @@ def build_refined(cal: "CAL", run: Run) -> tuple[Refined, nn.Module | None, Tens
     )
     run.note(refined_from="sieve", scores=cal.scores)
     if cal.scores == "evaluation":
-        logits, _ = run.predict(sieve)
-        probs = logits.float().softmax(dim=1)
+        probs = evaluated(run, sieve)
         return refine_probs(cal, run, probs), sieve, probs
     missing = int((ledger.prediction < 0).sum())
     if missing:
@@ -68,10 +67,18 @@ def build_refined(cal: "CAL", run: Run) -> tuple[Refined, nn.Module | None, Tens
             f"{cal.scores} scores need a pass over every example, got {missing} of "
             f"{len(noisy)} without one; set scores=evaluation, or train the sieve for longer"
         )
-    if cal.scores == "averaged":
+    if averaged:
         probs = averaged_probs(ledger)
+        if cal.scores == "both":
+            probs = (probs + evaluated(run, sieve)) / 2
         return refine_probs(cal, run, probs), sieve, probs
     return refine(cal, run, ledger.score.cpu(), ledger.prediction.long().cpu()), sieve, None
+
+
+def evaluated(run: Run, sieve: nn.Module) -> Tensor:
+    """What the sieve says in evaluation mode, (N, K)."""
+    logits, _ = run.predict(sieve)
+    return logits.float().softmax(dim=1)
 
 
 def smoothed(run: Run, sieve: nn.Module, posterior: Tensor, count: int) -> Tensor:
