@@ -44,6 +44,7 @@ VARIANTS: dict[str, Method] = {
     "cal, targets mixed": CAL(target="refined", mixup=True),
     "cal, training scores": CAL(scores="training"),
     "cal, averaged scores": CAL(scores="averaged", threshold="argmax"),
+    "cal, neighbours": CAL(scores="both", threshold="argmax", neighbours=5),
     "cal, rounds": CAL(scores="averaged", threshold="argmax", rounds=2),
     **{f"cal on {base}": CAL(base=base) for base in ("gce", "forward", "reweight")},
 }

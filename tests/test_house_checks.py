@@ -27,6 +27,7 @@ ALL: dict[str, Method] = {
     "cal over forward": CAL(threshold="quantile", base="forward"),
     "cal in rounds": CAL(scores="averaged", threshold="argmax", rounds=2, rounds_from="last"),
     "cal of two judges": CAL(scores="averaged", threshold="argmax", judges="both"),
+    "cal of neighbours": CAL(scores="both", threshold="argmax", neighbours=3),
     "cal of mixed targets": CAL(target="rows", mixup=True, lower=-1.0, upper=0.0),
     "gce that prunes": GCE(truncate=True),
     "examples/own_method.py": SymmetricCE(),

@@ -52,6 +52,7 @@ CASES: dict[str, Method] = {
     "cal that drops": CAL(lower=-1.0, upper=0.0),
     "cal of averages": CAL(scores="averaged", threshold="argmax"),
     "cal in rounds": CAL(threshold="argmax", rounds=2),
+    "cal of neighbours": CAL(threshold="argmax", neighbours=3),
     "cal of two judges": CAL(threshold="argmax", judges="both"),
     "cal of mixed targets": CAL(target="rows", mixup=True, lower=-1.0, upper=0.0),
     "cal over gce": CAL(base="gce", weighting="sample"),

@@ -235,7 +235,10 @@ def test_dropping_everything_is_refused(probs_file: str) -> None:
     ("settings", "message"),
     [
         ({"threshold": "fixd"}, "threshold must be one of .* got 'fixd'; did you mean 'fixed'"),
-        ({"scores": "both"}, "scores must be one of training, evaluation, averaged, got 'both'"),
+        (
+            {"scores": "all"},
+            "scores must be one of training, evaluation, averaged, both, got 'all'",
+        ),
         ({"sieve_prior": "rot"}, "sieve_prior must be one of .*'root'"),
         ({"base": "mse"}, "base must be one of ce, gce, forward, reweight, got 'mse'"),
         ({"weighting": "none"}, "weighting must be one of class, sample"),

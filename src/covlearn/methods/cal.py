@@ -13,7 +13,7 @@ from covlearn.ledger import Ledger
 from covlearn.methods.base import Run, class_shares, noisy_prior
 from covlearn.methods.cal_checks import check_settings
 from covlearn.methods.cal_loss import Base, CovarianceAssisted
-from covlearn.methods.cal_sieve import build_refined, refine_probs, smoothed
+from covlearn.methods.cal_sieve import asked_again, build_refined, refine_probs
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.posteriors import (
     averaged_probs,
@@ -67,7 +67,7 @@ class CAL:
     scores: Scores = "evaluation"
     """Sieve scores from the last training pass, as published, from an evaluation pass, from the
     average of each example's training passes (of decay 0.9 unless the sieve's plan says), or from
-    the mean of both of these."""
+    the mean of both of these; evidence is looked for in the averages."""
     neighbours: int = 0
     """Make D̂ of the mean over an example and so many others, nearest by the sieve's features."""
     threshold: Threshold = "fixed"
@@ -134,15 +134,20 @@ class CAL:
         """The algorithm box: train the sieve, refine, train with the covariance term."""
         if not self.needs_refined:
             return self.fit_without(run)
+        if self.neighbours >= len(run.split):
+            raise ValueError(
+                f"neighbours must be fewer than the {len(run.split)} examples, got "
+                f"{self.neighbours}; lower it"
+            )
         refined, sieve, posterior = build_refined(self, run)
         if self.look_for_evidence:
             assert posterior is not None
             if not self.contradicted(run, posterior):
                 return self.fit_given(run, refined, posterior)
-        if self.neighbours:
+        if self.asks_again:
             assert posterior is not None
             assert sieve is not None
-            posterior = smoothed(run, sieve, posterior, self.neighbours)
+            posterior = asked_again(self, run, sieve, posterior)
             refined = refine_probs(self, run, posterior)
         refined = hold_fixed(refined, run.split.y.cpu(), run.split.trusted)
         posterior = held_posterior(posterior, run.split)
@@ -277,6 +282,11 @@ class CAL:
     def balanced(self) -> bool:
         """Whether stage 2 draws its examples by class."""
         return self.balanced_subset is not None or self.balanced_batches is not None
+
+    @property
+    def asks_again(self) -> bool:
+        """Whether D̂ is made of more than what was looked for evidence in."""
+        return self.neighbours > 0 or self.scores == "both"
 
     @property
     def needs_refined(self) -> bool:

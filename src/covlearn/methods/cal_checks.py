@@ -89,12 +89,13 @@ def _check_refinement(cal: "CAL") -> None:
         )
     if cal.labels is not None and cal.probs is not None:
         raise ValueError("D̂ can come from labels or from probs, got both; set one of them")
-    if cal.neighbours and (cal.probs is not None or not cal.needs_refined):
+    from_file = cal.labels is not None or cal.probs is not None
+    if cal.asks_again and (from_file or not cal.needs_refined):
         raise ValueError(
-            "neighbours are found by the features of a sieve, and there is none; leave probs out, "
-            "and covariance as it is"
+            "neighbours and scores='both' ask a sieve, and there is none; leave labels and probs "
+            "out, and covariance as it is"
         )
-    if cal.warm_start and (cal.labels is not None or cal.probs is not None):
+    if cal.warm_start and from_file:
         raise ValueError(
             "warm_start goes on from the sieve's network, but with labels or probs from a file "
             "there is none; leave one of them out"

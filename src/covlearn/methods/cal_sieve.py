@@ -59,7 +59,8 @@ def build_refined(cal: "CAL", run: Run) -> tuple[Refined, nn.Module | None, Tens
     )
     run.note(refined_from="sieve", scores=cal.scores)
     if cal.scores == "evaluation":
-        probs = evaluated(run, sieve)
+        logits, _ = run.predict(sieve)
+        probs = logits.float().softmax(dim=1)
         return refine_probs(cal, run, probs), sieve, probs
     missing = int((ledger.prediction < 0).sum())
     if missing:
@@ -69,25 +70,23 @@ def build_refined(cal: "CAL", run: Run) -> tuple[Refined, nn.Module | None, Tens
         )
     if averaged:
         probs = averaged_probs(ledger)
-        if cal.scores == "both":
-            probs = (probs + evaluated(run, sieve)) / 2
         return refine_probs(cal, run, probs), sieve, probs
     return refine(cal, run, ledger.score.cpu(), ledger.prediction.long().cpu()), sieve, None
 
 
-def evaluated(run: Run, sieve: nn.Module) -> Tensor:
-    """What the sieve says in evaluation mode, (N, K)."""
-    logits, _ = run.predict(sieve)
-    return logits.float().softmax(dim=1)
+def asked_again(cal: "CAL", run: Run, sieve: nn.Module, posterior: Tensor) -> Tensor:
+    """The posterior with what the sieve says in evaluation mode (``both``), over neighbours.
 
-
-def smoothed(run: Run, sieve: nn.Module, posterior: Tensor, count: int) -> Tensor:
-    """The posterior's mean over neighbours by the sieve's features, sure of what people decided."""
-    _, features = run.predict(sieve, features=True)
-    assert features is not None
+    By the same pass, whose features say which examples are near; sure of what people decided, too.
+    """
+    logits, features = run.predict(sieve, features=cal.neighbours > 0)
+    if cal.scores == "both":
+        posterior = (posterior + logits.float().softmax(dim=1)) / 2
+    if features is None:
+        return posterior
     held = held_posterior(posterior, run.split)
     assert held is not None
-    return over_neighbours(held, features.to(next(sieve.parameters()).device), count)
+    return over_neighbours(held, features.to(next(sieve.parameters()).device), cal.neighbours)
 
 
 def refine_probs(cal: "CAL", run: Run, probs: Tensor) -> Refined:

@@ -83,6 +83,7 @@ class CrossFittedCAL(CAL):
             "rounds": self.rounds > 1,
             "judges": self.judges == "both",
             "scores": self.scores != "evaluation",
+            "neighbours": self.neighbours > 0,
             "sieve_best": self.sieve_best,
             "look_for_evidence": self.look_for_evidence,
             f"target={self.target}": self.target.startswith("posterior"),
