@@ -26,7 +26,7 @@ from covlearn.losses import (
 from covlearn.methods.base import noisy_prior, root_prior
 from covlearn.methods.cal import CAL
 from covlearn.methods.cal_loss import CovarianceAssisted
-from covlearn.methods.cores import Confident
+from covlearn.methods.cores import CORES, Confident
 from covlearn.schedules import Ramp
 from tests.methods.cal_runs import LABELS, NOTHING, SIZE, TINY, fitted, write
 from tests.methods.toy import NUM_CLASSES
@@ -193,6 +193,22 @@ def test_the_sieve_minimises_the_regularised_loss(prior: Any) -> None:
     prior_K = root_prior(run.split) if prior == "root" else noisy_prior(run.split)
     expected = cores(logits, run.split.y, prior=3 * prior_K, beta=1.0, confidence_eps=1e-2)
     torch.testing.assert_close(loss, expected)
+
+
+def test_a_scaled_prior_stays_scaled_when_the_sieve_drops_examples() -> None:
+    objective, ledger = Confident(NOISY, PRIOR, Ramp(1.0), 1, prior_scale=10.0), Ledger(60)
+    torch.testing.assert_close(objective.prior, 10 * PRIOR)
+    kept = torch.arange(60) % 3 > 0
+    ledger.score.copy_(torch.where(kept, -1.0, 1.0))
+    objective.begin_epoch(1, ledger)
+    expected = 10 * torch.bincount(NOISY[kept], minlength=len(PRIOR)) / kept.sum()
+    torch.testing.assert_close(objective.prior, expected)
+
+
+@pytest.mark.parametrize("scale", [-1.0, float("inf")])
+def test_a_scale_of_the_prior_that_is_none_is_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match="prior_scale must be finite and ≥ 0"):
+        CORES(prior_scale=scale)
 
 
 def test_with_mixup_the_regulariser_is_that_of_the_inputs_themselves() -> None:

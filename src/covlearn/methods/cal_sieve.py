@@ -42,8 +42,9 @@ def build_refined(cal: "CAL", run: Run) -> tuple[Refined, nn.Module | None, Tens
     prior = root_prior(run.split) if cal.sieve_prior == "root" else noisy_prior(run.split)
     objective = Confident(
         run.split.y,
-        cal.prior_scale * prior,
+        prior,
         cal.sieve_beta,
+        prior_scale=cal.prior_scale,
         regularizer_eps=cal.sieve_regularizer_eps,
     )
     averaged = cal.scores in ("averaged", "both")

@@ -23,14 +23,25 @@ class CORES:
     beta: Ramp = Ramp(2.0, start=10, end=40)
     sieve_from: int | None = 30
     """The first epoch in which the sieve drops examples; None: never, as in CAL's first stage."""
+    prior_scale: float = 1.0
+    """A factor on π, 10 in CAL's published CIFAR-100 code. Since β, not βπ, divides the learning
+    rate, it is not the same as a larger β."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if not 0 <= self.prior_scale < torch.inf:
+            raise ValueError(f"prior_scale must be finite and ≥ 0, got {self.prior_scale}")
 
     def fit(self, run: Run) -> nn.Module:
         """One stage."""
         model = run.net("cores")
-        objective = Confident(run.split.y, noisy_prior(run.split), self.beta, self.sieve_from)
+        objective = Confident(
+            run.split.y,
+            noisy_prior(run.split),
+            self.beta,
+            self.sieve_from,
+            prior_scale=self.prior_scale,
+        )
         run.train("cores", model, objective, self.plan)
         return model
 
@@ -52,6 +63,7 @@ class Confident(Regularised):
         beta: Ramp,
         sieve_from: int | None = None,
         *,
+        prior_scale: float = 1.0,
         regularizer_eps: float = 1e-5,
     ) -> None:
         super().__init__(beta)
@@ -59,7 +71,8 @@ class Confident(Regularised):
         self.sieve_from = sieve_from
         self.num_classes = len(prior)
         self.register_buffer("y", y, persistent=False)
-        self.register_buffer("prior", prior.clone())
+        self.prior_scale = prior_scale
+        self.register_buffer("prior", prior_scale * prior)
         self.register_buffer("keep", torch.ones(len(y)))
 
     def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
@@ -74,7 +87,7 @@ class Confident(Regularised):
                 "the sieve must keep some examples, got none with ℓ_ỹ ≤ mean_k ℓ_k; lower the "
                 "learning rate, or let sieve_from come later"
             )
-        self.prior.copy_(count / count.sum())
+        self.prior.copy_(self.prior_scale * count / count.sum())
 
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
         """(B,) with the sieve as a weight."""

@@ -320,8 +320,9 @@ class CrossFittedCAL(CAL):
         prior = root_prior(run.split) if self.sieve_prior == "root" else noisy_prior(run.split)
         return Confident(
             run.split.y,
-            self.prior_scale * prior,
+            prior,
             self.sieve_beta,
+            prior_scale=self.prior_scale,
             regularizer_eps=self.sieve_regularizer_eps,
         )
 
