@@ -19,6 +19,7 @@ RESULTS = HERE.parent / "results"
 TABLES = (
     *sorted(HERE.glob("table*.toml")),
     HERE / "composed.toml",
+    HERE / "cores_cifar100.toml",
     HERE / "differences_cifar10.toml",
 )
 BEYOND = tuple(

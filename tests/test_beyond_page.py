@@ -57,6 +57,7 @@ def test_a_row_of_the_page_is_that_of_the_records(title: str, column: str) -> No
         ("cifar10/confused 0.4", "published"),
         ("cifar10/confused 0.4", "ce"),
         ("cifar10/0.4", "ce averaged"),
+        ("cifar10/three labellers 0.4", "recommended"),
     ],
 )
 def test_what_was_run_beside_the_table(column: str, row: str) -> None:
@@ -66,6 +67,16 @@ def test_what_was_run_beside_the_table(column: str, row: str) -> None:
 def test_the_labels_of_a_confused_network() -> None:
     assert f"{100 * share_right('recommended', 'cifar10/confused 0.1'):.1f} % of the labels" in PAGE
     assert f"and {100 * share_right('recommended', 'cifar10/confused 0.4'):.1f} %" in PAGE
+
+
+def test_the_labels_of_three_labellers() -> None:
+    column = "cifar10/three labellers 0.4"
+    assert f"and {100 * share_right('recommended', column):.1f} % of the labels right" in PAGE
+    place = ROOT / "results" / "beyond" / "beyond" / column / "recommended" / "0"
+    lines = map(json.loads, (place / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    sieve = [line["averaged_right"] for line in lines if line["stage"] == "sieve"]
+    assert max(sieve) == sieve[-1]
+    assert f"After the sieve {100 * sieve[-1]:.1f} % are." in PAGE
 
 
 INGREDIENTS = json.loads(
@@ -108,6 +119,60 @@ def test_a_row_of_mixup_is_that_of_the_records(title: str, column: str) -> None:
         in_the_sieve = cells["mixup in the sieve", column]["last mean"]
         text = "chance at 0.6" if in_the_sieve == 10 else f"{in_the_sieve:.2f}"
         assert text in PAGE
+
+
+READ = ("averaged", "evaluated", "both", "averaged, 20 neighbours", "both, 20 neighbours",
+        "both, 100 neighbours")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("title", "column"),
+    [
+        ("0.4", "cifar10/0.4"),
+        ("0.6", "cifar10/0.6"),
+        ("`ptd` 0.4", "cifar10/ptd 0.4"),
+        ("labels that a network confuses, 0.4", "cifar10/confused 0.4"),
+        ("three labellers, 0.4", "cifar10/three labellers 0.4"),
+    ],
+)
+def test_refined_labels_read_in_several_ways(title: str, column: str) -> None:
+    file = ROOT / "results" / "beyond" / "refined.json"
+    found = json.loads(file.read_text(encoding="utf-8"))[f"{column}/0"]
+    right = " | ".join(f"{100 * found[way]['right']:.1f}" for way in READ)
+    assert f"| {title} | {right} |" in PAGE
+
+
+def over_recommended(table: Any, row: str, column: str) -> str:
+    """The difference at the last epoch, as the page writes it."""
+    for each in table["differences"]:
+        names = (each["first"], each["second"], each["column"], each["rule"])
+        if names == (row, "recommended", column, "last"):
+            error = "" if each["error"] is None else f" ± {each['error']:.2f}"
+            return f"{each['mean']:+.2f}{error} ({each['n']})"
+    return "—"
+
+
+@pytest.mark.parametrize(
+    ("title", "column"),
+    [
+        ("ResNet-34, three labellers, 0.4", "cifar10/three labellers 0.4"),
+        ("plain network, three labellers, 0.4", "cifar10/three labellers 0.4"),
+        ("plain network, 0.4", "cifar10/0.4"),
+        ("plain network, 0.6", "cifar10/0.6"),
+        ("plain network, `ptd` 0.4", "cifar10/ptd 0.4"),
+        ("plain network, labels that a network confuses, 0.4", "cifar10/confused 0.4"),
+    ],
+)
+def test_what_better_refined_labels_bring(title: str, column: str) -> None:
+    table = BEYOND if title.startswith("ResNet") else INGREDIENTS
+    rows = ("better sieve", "better sieve and mixup")
+    points = " | ".join(over_recommended(table, row, column) for row in rows)
+    assert f"| {title} | {points} |" in PAGE
+
+
+def test_mixup_alone_with_three_labellers() -> None:
+    points = over_recommended(INGREDIENTS, "regulariser and mixup", "cifar10/three labellers 0.4")
+    assert f"Mixup alone has {points} with three labellers" in PAGE
 
 
 def test_single_trials_of_recommended() -> None:

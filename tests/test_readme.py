@@ -63,6 +63,7 @@ def claims() -> list[str]:
         ("CIFAR-10, published noise, 60 %", "cifar10/0.6"),
         ("CIFAR-10, part-dependent noise, 40 %", "cifar10/ptd 0.4"),
         ("CIFAR-10, labels that a network confuses, 40 %", "cifar10/confused 0.4"),
+        ("CIFAR-10, as three people would label, 40 %", "cifar10/three labellers 0.4"),
         ("CIFAR-100, published noise, 40 %", "cifar100/0.4"),
         ("CIFAR-10, clean labels", "cifar10/clean"),
     ):

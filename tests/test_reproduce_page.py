@@ -1,0 +1,71 @@
+"""docs/reproduce.md: what differences between text and code are worth is what the records say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+DIGITS, CIFAR10 = (
+    json.loads((ROOT / "results" / name / "table.json").read_text(encoding="utf-8"))
+    for name in ("differences_digits", "differences_cifar10")
+)
+COLUMN = "cifar10/0.4"
+
+
+def difference(table: Any, row: str, column: str, rule: str) -> Any:
+    (found,) = (
+        each
+        for each in table["differences"]
+        if (each["first"], each["column"], each["rule"]) == (row, column, rule)
+    )
+    return found
+
+
+def points(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def refined_right(row: str) -> str:
+    (cell,) = (each for each in CIFAR10["cells"] if (each["row"], each["column"]) == (row, COLUMN))
+    return f"{100 * cell['D̂ right']:.1f} %"
+
+
+@pytest.mark.parametrize(
+    ("title", "row"),
+    [
+        ("β constant from the start", "constant beta"),
+        ("learning rate not divided", "rate not divided"),
+        ("scores of an evaluation pass", "evaluation pass"),
+        ("covariance per sample", "by sample"),
+        ("π in the sieve, not its root", "plain prior"),
+    ],
+)
+def test_a_row_of_differences_is_that_of_the_records(title: str, row: str) -> None:
+    texts = []
+    for column in ("digits/cal 0.4", "digits/ptd 0.4"):
+        found = difference(DIGITS, row, column, "last")
+        assert found["n"] == 8
+        texts.append(f"{points(found['mean'])} ± {found['error']:.2f}")
+    both = [difference(CIFAR10, row, COLUMN, rule) for rule in ("best", "last")]
+    assert [found["n"] for found in both] == [1, 1]
+    texts += [", ".join(points(found["mean"]) for found in both), refined_right(row)]
+    assert f"| {title} | {' | '.join(texts)} |" in PAGE
+
+
+def test_what_they_are_differences_to() -> None:
+    def cell(table: Any, column: str) -> Any:
+        (found,) = (
+            each
+            for each in table["cells"]
+            if (each["row"], each["column"]) == ("published", column)
+        )
+        return found
+
+    small = [cell(DIGITS, f"digits/{noise} 0.4")["last mean"] for noise in ("cal", "ptd")]
+    large = cell(CIFAR10, COLUMN)
+    texts = [f"{value:.2f}" for value in small]
+    texts += [f"{large['best mean']:.2f}, {large['last mean']:.2f}", refined_right("published")]
+    assert f"| as published, accuracy | {' | '.join(texts)} |" in PAGE
