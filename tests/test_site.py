@@ -260,9 +260,9 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     table.head(30).to_csv("new.csv", index=False)
     flipped = np.random.default_rng(0).choice(len(table), size=60, replace=False)
     target[flipped] = 1 - target[flipped]
-    table["churned"] = target.map({0: "no", 1: "yes"})
-    table.to_csv("customers.csv", index=False)
-    pd.DataFrame({"id": [0, 1], "label": ["no", "no"]}).to_csv("decisions.csv", index=False)
+    table["diagnosis"] = target.map({0: "malignant", 1: "benign"})
+    table.to_csv("cells.csv", index=False)
+    pd.DataFrame({"id": [0, 1], "label": ["malignant", "malignant"]}).to_csv("decisions.csv", index=False)
     return {}
 
 

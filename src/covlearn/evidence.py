@@ -68,7 +68,7 @@ class Evidence:
             f"({self.share:.1%}) have another label"
         )
         against = f"(p = {self.p_value:.2g} if {100 * self.tolerated:.2g}% were errors of its own)"
-        wrong = "wrong labels are there, or classes that overlap"
+        wrong = "wrong labels are there, classes that overlap, or outcomes by chance"
         verdict = wrong if self.found else "no evidence of wrong labels"
         return f"{what}: {verdict} {against}"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 FORMS = ("csv", "parquet", "folder", "label-studio", "hf")
 EXAMPLE = """\
 example:
-  covlearn clean runs/churn --out clean --as csv            clean/clean.csv
+  covlearn clean runs/cells --out clean --as csv            clean/clean.csv
   covlearn clean runs/flowers --out clean --as folder       images under their refined class
   covlearn clean runs/flowers --out look --as label-studio  what a person should look at
 

@@ -18,7 +18,7 @@ NAMES = {"ce": "CE", "forward": "Forward", "cores": "CORES²", "cal": "CAL"}
 WIDEST = 10  # classes of a table that is printed
 EXAMPLE = """\
 example:
-  covlearn diagnose runs/churn
+  covlearn diagnose runs/cells
   covlearn diagnose runs/flowers --draws 999 --json
 
 Tests whether the flips within a class depend on the features, beyond what errors of the sieve would

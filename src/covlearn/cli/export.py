@@ -9,7 +9,7 @@ from covlearn.cli.targets import check_target
 
 EXAMPLE = """\
 example:
-  covlearn export runs/churn --onnx churn.onnx
+  covlearn export runs/cells --onnx cells.onnx
   covlearn export runs/cal-0 --tensorboard boards/cal-0     then: tensorboard --logdir boards
 
 --onnx writes the network of a run of covlearn fit, with all that is done to inputs before it, and

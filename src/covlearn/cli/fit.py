@@ -24,7 +24,7 @@ TRAINED = {
 EXAMPLE = """\
 example:
   covlearn fit flowers/ --out runs/flowers            a folder with one folder of images a class
-  covlearn fit customers.csv --label churned --id customer_no --out runs/churn
+  covlearn fit cells.csv --label diagnosis --id case_no --out runs/cells
   covlearn fit reviews.parquet --label verdict --ignore batch --ignore station --out runs/reviews
   covlearn fit embeddings.npz --out runs/mine --dry-run
 

@@ -11,7 +11,7 @@ from covlearn.cli.targets import check_target
 EXAMPLE = """\
 example:
   covlearn predict runs/flowers new-flowers/ --out preds.csv
-  covlearn predict runs/churn customers-today.csv --id customer_no --out preds.csv --probabilities
+  covlearn predict runs/cells cells-today.csv --id case_no --out preds.csv --probabilities
 
 The source is of the kind that the run was fitted to; labels are not needed. The file has the
 columns id, predicted and confidence, the probability of the predicted class. A file that is there
