@@ -262,7 +262,9 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     target[flipped] = 1 - target[flipped]
     table["diagnosis"] = target.map({0: "malignant", 1: "benign"})
     table.to_csv("cells.csv", index=False)
-    pd.DataFrame({"id": [0, 1], "label": ["malignant", "malignant"]}).to_csv("decisions.csv", index=False)
+    pd.DataFrame({"id": [0, 1], "label": ["malignant", "malignant"]}).to_csv(
+        "decisions.csv", index=False
+    )
     return {}
 
 

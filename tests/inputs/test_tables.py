@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covlearn.inputs import Examples, read_examples, tables
+from covlearn.inputs import Examples, dates, read_examples
 from covlearn.inputs.tables import feature_names
 from tests.inputs.make import text
 
@@ -340,7 +340,7 @@ def test_parquet_and_csv_agree(tmp_path: Path) -> None:
     ],
 )
 def test_dates_beyond_nanoseconds(written: str, days: float | None) -> None:
-    (found,), (bad,) = tables._dates(pd.Series([written]))
+    (found,), (bad,) = dates.days_of(pd.Series([written]), "year first")
     assert bad == (days is None)
     assert bad or found == pytest.approx(days, abs=1e-9)
 

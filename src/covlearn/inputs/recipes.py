@@ -7,6 +7,7 @@ of absurd size.
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+from covlearn.inputs.dates import ORDERS
 from covlearn.inputs.examples import FORMAT
 
 LARGEST_SIDE = 2048  # pixels
@@ -62,7 +63,8 @@ def _column(column: Any) -> bool:
         return _listed(mean, NUMBER) and _listed(std, NUMBER) and 0 < len(mean) == len(std)
     odd, knots = column.get("odd_is_missing", False), column.get("knots")
     ranked = knots is None or (_listed(knots, NUMBER) and len(knots) > 1)
-    return _is(mean, NUMBER) and _is(std, NUMBER) and isinstance(odd, bool) and ranked
+    ordered = column.get("order", ORDERS[0]) in ORDERS
+    return _is(mean, NUMBER) and _is(std, NUMBER) and isinstance(odd, bool) and ranked and ordered
 
 
 def _features(recipe: Mapping[str, Any]) -> bool:

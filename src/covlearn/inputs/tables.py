@@ -6,6 +6,7 @@ column   how it is told                                                what it b
 number   numbers, or true and false                                    (value − mean) / std, or
                                                                        its rank, see below
 date     dates and times, or text as 2024-05-31 or 2024-05-31 12:30:00 days since 1970, as a number
+         or 31.5.2024
 category other text, and what pandas calls a category                  one column a category, 0 or 1
 vector   lists of numbers of one length (embeddings)                   each entry as a number
 ======== ============================================================= ============================
@@ -30,8 +31,6 @@ vector   lists of numbers of one length (embeddings)                   each entr
 import math
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -39,6 +38,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from covlearn.inputs.dates import EITHER, EXAMPLES, ORDERS, date_order, days_of
 from covlearn.inputs.examples import FORMAT, Reading, Skipped, counted, some
 from covlearn.inputs.numbers import by_rank, far_knots, standard, standardised
 from covlearn.inputs.table_files import (
@@ -51,8 +51,6 @@ from covlearn.inputs.table_files import (
 )
 
 MOST_CATEGORIES = 50
-MICROSECONDS_A_DAY = 86_400e6
-DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
 ID_NAME = re.compile(r"(.*[_\s-])?(id|uuid|guid|key|index)|unnamed: ?\d+", re.IGNORECASE)
 WHO_LABELLED = re.compile(
     r"(?i)(.*[\s_.-])?(annotator|labell?er|rater|(annotated|labell?ed|rated)[\s_.-]?by)"
@@ -71,7 +69,7 @@ def make_recipe(
     table: Any, names: Sequence[str], reading: Reading, *, labels: Sequence[Any] | None = None
 ) -> dict[str, Any]:
     """How the named columns of a table become numbers."""
-    columns, left_out, doubts = [], {}, []
+    columns, left_out, doubts, either = [], {}, [], []
     # Where a comma is between cells, one within a cell is anything but that before decimals.
     commas = table.attrs.get("delimiter", ",") != ","
     commas = commas and any(has_decimal_commas(table[name]) for name in names)
@@ -85,6 +83,7 @@ def make_recipe(
             kind = _kind(cells.dropna(), commas)
             if kind == "category":
                 doubts += _doubt(name, cells.dropna())
+                either += [name] if date_order(cells.dropna()) == EITHER else []
             columns.append({"name": name, **_column_recipe(name, cells, kind, commas)})
         except Unfit as error:
             left_out[name] = str(error)
@@ -97,6 +96,7 @@ def make_recipe(
     if ranked := [column["name"] for column in columns if column.get("knots")]:
         listed = some(ranked, listed=8)
         reading.note(f"columns in which few values lie far off, so that ranks count: {listed}")
+    _note_dates(columns, either, reading)
     if doubts:
         reading.note(
             f"columns that look like numbers but were read as text: {some(doubts, listed=8)}"
@@ -117,6 +117,20 @@ def make_recipe(
         "left_out": left_out,
         "decimal_comma": commas,
     }
+
+
+def _note_dates(
+    columns: Sequence[Mapping[str, Any]], either: Sequence[str], reading: Reading
+) -> None:
+    """Which column's dates were read in which order, and where that could not be told."""
+    for order in ORDERS[1:]:
+        if names := [column["name"] for column in columns if column.get("order") == order]:
+            reading.note(f"columns of dates that were read with the {order}: {some(names)}")
+    if either:
+        reading.note(
+            f"columns of dates in which day and month could be either, read as text: "
+            f"{some(either)}; write them as 2024-05-31"
+        )
 
 
 def apply_recipe(
@@ -182,7 +196,8 @@ def _column_recipe(name: str, column: Any, kind: str, commas: bool) -> dict[str,
         return _vector_recipe(present, missing=missing)
     if kind == "category":
         return _category_recipe(name, present, missing=missing)
-    values = _numbers(present, kind, commas)
+    order = _order(present) if kind == "date" else None
+    values = _numbers(present, order, commas)
     odd = np.isnan(values)
     missing = missing or bool(odd.any())
     finite = values[np.isfinite(values)]
@@ -196,6 +211,8 @@ def _column_recipe(name: str, column: Any, kind: str, commas: bool) -> dict[str,
             raise Unfit("it has one value only")
         std = 1.0
     found = {"kind": kind, "mean": mean, "std": std, "missing": missing}
+    if order is not None:
+        found["order"] = order
     return {**found, "odd_is_missing": bool(odd.any()), "knots": far_knots(finite, std)}
 
 
@@ -229,8 +246,7 @@ def _kind(present: Any, commas: bool) -> str:  # noqa: PLR0911
         raise Unfit(f"cells of type {type(first).__name__} are not read")
     if kind == "O" and all(isinstance(cell, NUMBER_TYPES) for cell in present):
         return "number"
-    texts = present.astype(str)
-    if texts.str.fullmatch(DATE).all() and not _dates(present)[1].any():
+    if date_order(present) in ORDERS:
         return "date"
     return "number" if are_numbers(present, comma=commas) else "category"
 
@@ -307,7 +323,8 @@ def _column_values(
         block[where >= 0, where[where >= 0]] = 1
     else:
         values = np.full(len(column), recipe["mean"], dtype=np.float64)
-        read = _numbers(column[~absent], kind, commas)
+        order = recipe.get("order", ORDERS[0]) if kind == "date" else None
+        read = _numbers(column[~absent], order, commas)
         bad[~absent] = ~np.isfinite(read)
         values[~absent] = np.where(np.isfinite(read), read, recipe["mean"])
         if (knots := recipe.get("knots")) is None:
@@ -319,40 +336,20 @@ def _column_values(
     return block, bad
 
 
-def _numbers(present: Any, kind: str, commas: bool) -> NDArray[np.float64]:
-    """Cells as numbers; NaN where one is not."""
-    if kind == "number":
+def _order(present: Any) -> str:
+    """How a column writes its dates; one of times themselves as text would be."""
+    found = ORDERS[0] if present.dtype.kind == "M" else date_order(present)
+    assert found is not None
+    return found
+
+
+def _numbers(present: Any, order: str | None, commas: bool) -> NDArray[np.float64]:
+    """Cells as numbers, of dates in an order as days; NaN where one is not."""
+    if order is None:
         return as_numbers(present, comma=commas)
-    days, bad = _dates(present)
+    days, bad = days_of(present, order)
     days[bad] = math.nan
     return days
-
-
-def _dates(present: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Days since 1970, UTC where no zone is said, and which cells are no dates."""
-    is_text = present.dtype.kind != "M"
-    if is_text:
-        present = present.astype(str).str.strip()
-        present = present.where(present.str.fullmatch(DATE))
-    how = {"errors": "coerce", "format": "ISO8601"} if is_text else {}
-    times = pd.to_datetime(present, utc=True, **how)
-    bad = times.isna().to_numpy(copy=True)
-    # Microseconds, whatever the unit was: nanoseconds would end in 2262 and begin in 1677.
-    micro = times.dt.tz_localize(None).to_numpy(dtype="datetime64[us]").astype(np.int64)
-    if is_text and bad.any():  # pandas 2 reads text into nanoseconds only
-        far = bad & present.notna() & ~present.str[:4].between("1678", "2261")
-        for place in np.flatnonzero(far):
-            with suppress(ValueError):
-                micro[place] = _microseconds(present.iloc[place])
-                bad[place] = False
-    return micro / MICROSECONDS_A_DAY, bad
-
-
-def _microseconds(text: str) -> int:
-    """Since 1970, of a date in any year that has four digits."""
-    time = datetime.fromisoformat(text)
-    time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _category_texts(present: Any) -> Any:
@@ -391,7 +388,7 @@ def _vectors(column: Any, dim: int | None) -> tuple[NDArray[np.float64], NDArray
 def _why(cell: Any, column: Mapping[str, Any]) -> str:
     wanted = {
         "number": "a finite number of ordinary size",
-        "date": "a date as 2024-05-31",
+        "date": f"a date as {EXAMPLES[column.get('order', ORDERS[0])]}",
         "vector": f"a list of {len(column.get('mean', ())) if column['kind'] == 'vector' else 0} "
         "finite numbers",
     }[column["kind"]]
