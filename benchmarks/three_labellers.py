@@ -8,6 +8,8 @@ was trained on the other half of the images (`covlearn.noise.confused`), and whe
 one of the wrong labels is given. With its probabilities taken at a temperature of 3, such that 40 %
 of the labels are wrong, each errs in 18 % and their majority in 9 %. That is as often as people do
 in CIFAR-10N, by its paper: 17 to 18 % each, 9 % the majority, 40 % the worst of three.
+
+CIFAR-100N has one labeller an image, who errs in 40 %: ``--labellers 1``, with a hundred classes.
 """
 
 import argparse
@@ -30,8 +32,9 @@ from covlearn.noise import confused
 from covlearn.noise.card import with_card
 from covlearn.noise.files import write_labels
 
-LABELLERS, RATE, TEMPERATURE = 3, 0.4, 3.0
+RATE, TEMPERATURE = 0.4, 3.0
 SIZE, BATCH, PENALTY = 128, 200, 1e-2
+WORDS = {1: "one", 3: "three"}
 
 
 def features_of(images: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -60,11 +63,11 @@ def probabilities(features: NDArray[np.float32], clean: NDArray[np.int64]) -> ND
     return softer
 
 
-def three_labels(
-    clean: NDArray[np.int64], probs: NDArray[np.float64], rate: float, *, seed: int
+def labels_of(
+    clean: NDArray[np.int64], probs: NDArray[np.float64], rate: float, *, labellers: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """(3, N) labels of as many people, of whom each errs in such a share, and where, (N,)."""
-    seeds = range(LABELLERS * seed, LABELLERS * (seed + 1))
+    """(M, N) labels of as many people, of whom each errs in such a share, and where, (N,)."""
+    seeds = range(labellers * seed, labellers * (seed + 1))
     drawn = [confused(clean, probs=probs, rate=rate, seed=each) for each in seeds]
     return np.stack([each.label for each in drawn]), drawn[0].flip_rate
 
@@ -82,12 +85,14 @@ def main(arguments: list[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data")
+    parser.add_argument("--labellers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--features", type=Path, help="of an earlier time (.npy); made if not there"
     )
     parser.add_argument("--out", type=Path, default=LABELS)
     options = parser.parse_args(arguments)
+    count = options.labellers
     split = load_data(options.data).train
     clean = split.y.numpy()
     if options.features is not None and options.features.exists():
@@ -99,20 +104,21 @@ def main(arguments: list[str] | None = None) -> None:
     probs = probabilities(features, clean)
 
     def excess(rate: float) -> float:
-        labels, _ = three_labels(clean, probs, rate, seed=options.seed)
+        labels, _ = labels_of(clean, probs, rate, labellers=count, seed=options.seed)
         return float((labels != clean).any(axis=0).mean()) - RATE
 
-    each = brentq(excess, 0.01, RATE, xtol=1e-4)
-    labels, flip_rate = three_labels(clean, probs, each, seed=options.seed)
+    each = RATE if count == 1 else brentq(excess, 0.01, RATE, xtol=1e-4)
+    labels, flip_rate = labels_of(clean, probs, each, labellers=count, seed=options.seed)
     noisy = worst(clean, labels, seed=options.seed)
     most = np.array([np.bincount(votes).argmax() for votes in labels.T])
-    print(f"each errs in {each:.1%}, most of three in {(most != clean).mean():.1%}")
+    print(f"each errs in {each:.1%}, most of {count} in {(most != clean).mean():.1%}")
     made = with_card(
-        clean, noisy, 1 - (1 - flip_rate) ** LABELLERS, num_classes=split.num_classes,
-        variant="worst of three confused", version=1, seed=options.seed, requested_rate=RATE,
+        clean, noisy, 1 - (1 - flip_rate) ** count, num_classes=split.num_classes,
+        variant=f"worst of {WORDS.get(count, count)} confused", version=1, seed=options.seed, requested_rate=RATE,
     )  # fmt: skip
     options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / f"three_labellers_{RATE}_{Path(options.data).stem}.npz"
+    name = "one_labeller" if count == 1 else f"{WORDS.get(count, count)}_labellers"
+    path = options.out / f"{name}_{RATE}_{Path(options.data).stem}.npz"
     write_labels(path, made, clean)
     print(f"{made.card.actual_rate:.1%} of the labels are wrong: {path}")
 

@@ -88,6 +88,7 @@ class LocalRun:
         *,
         labels: Tensor | None = None,
         mixup: bool = False,
+        strong: bool = False,
         balanced_batches: int | None = None,
         keep_best: bool = False,
     ) -> Ledger:
@@ -108,6 +109,7 @@ class LocalRun:
             batch_size=plan.batch_size,
             seed=derived_seed(self.seed, "data", stage),
             mixup=mixup,
+            strong=strong,
             balanced_batches=balanced_batches,
             taking_part=None if labels is None else labels >= 0,
         )
@@ -135,6 +137,7 @@ class LocalRun:
                     after_epoch=None
                     if evaluate is None
                     else lambda epoch, shown, rows: evaluate(stage, epoch, shown, rows),
+                    ask=lambda shown: self.predict(shown)[0],
                     choose_by=choose_by,
                 )
         except BaseException as error:
@@ -227,6 +230,7 @@ class LocalRun:
                 "labels": digest(data.y),
                 "augmentation": plain(data.augmentation),
                 "mixup": data.mixup,
+                **({"strong": True} if data.strong else {}),
                 "balanced_batches": data.balanced_batches,
                 "choose_by": choose_by,
                 "objective": identity_of(objective),
