@@ -114,7 +114,8 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"each errs in {each:.1%}, most of {count} in {(most != clean).mean():.1%}")
     made = with_card(
         clean, noisy, 1 - (1 - flip_rate) ** count, num_classes=split.num_classes,
-        variant=f"worst of {WORDS.get(count, count)} confused", version=1, seed=options.seed, requested_rate=RATE,
+        variant=f"worst of {WORDS.get(count, count)} confused", version=1, seed=options.seed,
+        requested_rate=RATE,
     )  # fmt: skip
     options.out.mkdir(parents=True, exist_ok=True)
     name = "one_labeller" if count == 1 else f"{WORDS.get(count, count)}_labellers"

@@ -317,3 +317,56 @@ def test_rounds() -> None:
         regret.append(100 * (max(made) - made[stop]))
     mean, worst = statistics.fmean(regret), max(regret)
     assert f"D̂ is {mean:.2f} points on average, {worst:.2f} at worst" in PAGE
+
+
+RENEWED = json.loads(
+    (ROOT / "results" / "beyond" / "tried" / "renewed.json").read_text(encoding="utf-8")
+)
+
+
+def after(net: str, column: str, row: str, epoch: int = -1) -> str:
+    """Test accuracy of a cell that was tried after an epoch of stage 2, from one on."""
+    (cell,) = (
+        each
+        for each in RENEWED["cells"]
+        if (each["net"], each["column"], each["row"]) == (net, column, row)
+    )
+    curve = cell["test accuracy"]["cal"]
+    return f"{curve[epoch if epoch < 0 else epoch - 1]:.2f}"
+
+
+def recommended_after(column: str, epoch: int) -> str:
+    place = ROOT / "results" / "beyond" / "beyond" / column / "recommended" / "0"
+    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    curve = [line["test_accuracy"] for line in lines if line["stage"] == "cal"]
+    return f"{100 * curve[epoch - 1]:.2f}"
+
+
+def test_what_was_cut_off_is_compared_after_the_same_epochs() -> None:
+    said, row = " ".join(PAGE.split()), "better sieve and mixup"
+    for column in ("cifar10/0.4", "cifar10/0.6"):
+        (cell,) = (each for each in RENEWED["cells"] if each["net"] == "resnet34"
+                   and each["column"] == column)  # fmt: skip
+        assert len(cell["test accuracy"]["cal"]) == 61
+        assert not cell["finished"]
+    ours = [after("resnet34", f"cifar10/{rate}", row) for rate in ("0.4", "0.6")]
+    theirs = [recommended_after(f"cifar10/{rate}", 61) for rate in ("0.4", "0.6")]
+    assert f"{ours[0]} at 0.4, where `recommended` has {theirs[0]} by then" in said
+    assert f"{ours[1]} for {theirs[1]} at 0.6" in said
+    one = "cifar100/one labeller 0.4"
+    cal, hard, mixed = (
+        after("resnet18", one, row, 42) for row in ("cal", "regulariser alone", "mixup")
+    )
+    assert f"CAL has {cal}, CE on the same D̂ with the regulariser {hard}" in said
+    assert f"with mixup {mixed}" in said
+
+
+def test_what_renewal_cost() -> None:
+    said = " ".join(PAGE.split())
+    for net, column, words in (
+        ("resnet18", "cifar10/three labellers 0.4", "{} where CE on the first D̂ has {} (ResNet-18"),
+        ("cnn", "cifar10/0.4", "{} for {} at 0.4 (plain network)"),
+        ("cnn", "cifar10/confused 0.4", "better with confused labels alone, {} for {}."),
+    ):
+        rows = ("strong renewed", "regulariser alone")
+        assert words.format(*(after(net, column, row) for row in rows)) in said

@@ -17,6 +17,7 @@ from covlearn.bench.summary import (
     as_markdown,
     as_rows,
     collect,
+    entry,
     environments_of,
     paired,
     refined_figures,
@@ -24,7 +25,7 @@ from covlearn.bench.summary import (
 from covlearn.bench.table import Cell, Table, cells_of, job_of, merged, read_table
 from covlearn.config import typed
 from covlearn.job import Job, settled
-from covlearn.records import read_result
+from covlearn.records import read_metrics, read_result
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 TABLES = sorted(BENCHMARKS.glob("table*.toml"))
@@ -35,7 +36,8 @@ def read(name: str) -> Table:
     return read_table(BENCHMARKS / f"{name}.toml")
 
 
-ADDED = {"table1": {"relabel"}, "table2": {"cal_from_scratch"}}  # rows that the paper does not have
+# Rows that the paper does not have.
+ADDED = {"table1": {"relabel"}, "table2": {"cal_from_scratch"}, "table3": {"peer"}}
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
@@ -83,6 +85,40 @@ def test_the_papers_numbers_are_those_of_its_source() -> None:
             if row.name not in ADDED.get(name, set())
         ]
         assert ours == printed, name
+
+
+def test_a_row_may_be_of_a_stage_on_the_way() -> None:
+    """Rows 3 and 4 of table 3 are the training that D̂ is made of."""
+    table, folder = read("table3"), RESULTS / "table3"
+    rows = {row.name: row for row in table.rows}
+    for column in table.columns:
+        (whole, best, at_65) = (
+            entry(table, rows[name], column, folder) for name in ("both", "sieve", "sieve at 65")
+        )
+        place = folder / column.name / "both" / "0"
+        result = read_result(place)
+        assert result is not None
+        sieve = result.stages["sieve"].test_accuracy
+        assert best.ours is not None
+        assert best.ours.mean == pytest.approx(100 * sieve.best.value)
+        assert best.figures["last"].mean == pytest.approx(100 * sieve.last.value)
+        epochs = [line for line in read_metrics(place) if line["stage"] == "sieve"]
+        assert at_65.ours is not None
+        assert at_65.ours.mean == pytest.approx(100 * epochs[64]["test_accuracy"])
+        assert whole.ours is not None
+        assert whole.ours.mean == pytest.approx(100 * result.test_accuracy.best.value)
+        assert whole.refined, "of D̂ the row says something that is of the whole run"
+        assert not best.refined
+    gaps = {(gap.first, gap.second): gap.mean for gap in paired(table, folder)}
+    assert gaps["both", "sieve"] != gaps["both", "neither"]
+
+
+def test_a_stage_that_runs_do_not_have_is_named() -> None:
+    table = read("table3")
+    row = replace(next(row for row in table.rows if row.name == "sieve"), stage="seive")
+    found = entry(table, row, table.columns[0], RESULTS / "table3")
+    assert found.ours is None
+    assert found.left_out == ("cifar10/0.2/both/0: row sieve is of stage seive, got sieve, cal",)
 
 
 def test_trial_zero_has_the_published_noise_and_others_their_own() -> None:

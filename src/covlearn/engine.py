@@ -47,8 +47,6 @@ CHUNK = 512  # inputs that averaged weights are measured on at a time
 
 AfterEpoch = Callable[[int, nn.Module, Ledger], Record]
 """Called with the epoch, the model and the ledger; what it returns joins the epoch's record."""
-Ask = Callable[[nn.Module], Tensor]
-"""What a model says of every training example in evaluation mode: logits (N, K)."""
 Inputs = Callable[[], Iterable[Tensor]]
 
 
@@ -63,12 +61,10 @@ def train(
     ledger: Ledger | None = None,
     checkpoint: Checkpoint | None = None,
     after_epoch: AfterEpoch | None = None,
-    ask: Ask | None = None,
     choose_by: str | None = None,
 ) -> list[Record]:
     """Minimises the objective over the batches; the model is changed in place.
 
-    An objective that asks for it is told after an epoch what the model says by ``ask``.
     Returns one record an epoch: learning rate, β, mean loss, seconds, and what ``after_epoch``
     (given the averaged model, if the plan asks for one) adds. The model ends as it is after the
     last epoch or, with ``choose_by``, as it was after the first of the epochs for which that entry
@@ -100,16 +96,12 @@ def train(
             objective.begin_epoch(epoch, ledger)
             model.train()
             last = epoch + 1 == plan.epochs
-            asked = not last and objective.asks_after(epoch)
-            some = None if average is None else _some_inputs(data, epoch, many=last or asked)
+            some = None if average is None else _some_inputs(data, epoch, last=last)
             losses = run_epoch(epoch)
             # Before the losses are read, which waits for a GPU's last step.
             shown = _shown(model, average, some, machine)
             loss = mean_loss(losses, epoch)
             record = {"epoch": epoch, "lr": lr, "beta": beta, "loss": loss}
-            if asked:
-                assert ask is not None, "whoever trains such an objective says how to ask"
-                objective.told(ask(shown))
             if after_epoch is not None:
                 record |= after_epoch(epoch, shown, ledger)
             if best is not None:
@@ -146,21 +138,18 @@ def _shown(
     return average.model
 
 
-def _some_inputs(data: Batches, epoch: int, *, many: bool) -> Inputs:
-    """About a sixteenth of an epoch's inputs, one chunk at most; many are up to sixteen chunks.
+def _some_inputs(data: Batches, epoch: int, *, last: bool) -> Inputs:
+    """About a sixteenth of an epoch's inputs, one chunk at most; after the last epoch sixteen.
 
     Which images one has moves accuracy by a third of a point (docs/log.md), the last must not.
     """
-    most = 16 * CHUNK if many else CHUNK
-    count = min(len(data) if many else max(len(data) // 16, data.batch_size), most)
+    most = 16 * CHUNK if last else CHUNK
+    count = min(len(data) if last else max(len(data) // 16, data.batch_size), most)
     if isinstance(data, Resident):
         # What the device is sent it is sent now, so that gathering waits for nothing.
         order, key = data.order(epoch)[:count], data.key(epoch)
         chunks = [idx for idx in order.split(CHUNK) if len(idx) in (CHUNK, count)]
-        return lambda: (data.gather(idx, key, weak=True).x for idx in chunks)
-    if isinstance(data, Loaded):
-        batches = max(1, count // data.batch_size)
-        return lambda: (b.x for b in islice(data.epoch(epoch, weak=True), batches))
+        return lambda: (data.gather(idx, key).x for idx in chunks)
     return lambda: (b.x for b in islice(data.epoch(epoch), max(1, count // data.batch_size)))
 
 

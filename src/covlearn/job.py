@@ -25,7 +25,7 @@ __all__ = ["Job", "make_machine", "make_method", "resolve_device", "run_job", "s
 WEIGHTS = (".pt", ".pth", ".safetensors")
 BESIDE = ("net", "machine", "augmentation")
 """What can be set beside a method's own fields."""
-DETAILS_GONE = ("consistency_threshold", "consistency_labelled")
+DETAILS_GONE = ("consistency_threshold", "consistency_labelled", "renew_decay")
 """Fields that are gone, and that said only how another one worked that is gone, too."""
 
 

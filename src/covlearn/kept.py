@@ -28,14 +28,6 @@ class Kept(Objective):
         """That of the inner objective."""
         self.inner.begin_epoch(epoch, ledger)
 
-    def asks_after(self, epoch: int) -> bool:
-        """That of the inner objective."""
-        return self.inner.asks_after(epoch)
-
-    def told(self, logits: Tensor) -> None:
-        """That of the inner objective."""
-        self.inner.told(logits)
-
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
         """The inner losses with their weights times 0 or 1."""
         result = self.inner(outputs, batch)

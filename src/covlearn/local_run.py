@@ -88,7 +88,6 @@ class LocalRun:
         *,
         labels: Tensor | None = None,
         mixup: bool = False,
-        strong: bool = False,
         balanced_batches: int | None = None,
         keep_best: bool = False,
     ) -> Ledger:
@@ -109,7 +108,6 @@ class LocalRun:
             batch_size=plan.batch_size,
             seed=derived_seed(self.seed, "data", stage),
             mixup=mixup,
-            strong=strong,
             balanced_batches=balanced_batches,
             taking_part=None if labels is None else labels >= 0,
         )
@@ -137,7 +135,6 @@ class LocalRun:
                     after_epoch=None
                     if evaluate is None
                     else lambda epoch, shown, rows: evaluate(stage, epoch, shown, rows),
-                    ask=lambda shown: self.predict(shown)[0],
                     choose_by=choose_by,
                 )
         except BaseException as error:
@@ -230,7 +227,6 @@ class LocalRun:
                 "labels": digest(data.y),
                 "augmentation": plain(data.augmentation),
                 "mixup": data.mixup,
-                **({"strong": True} if data.strong else {}),
                 "balanced_batches": data.balanced_batches,
                 "choose_by": choose_by,
                 "objective": identity_of(objective),

@@ -40,14 +40,6 @@ class Objective(nn.Module):
     def begin_epoch(self, epoch: int, ledger: Ledger) -> None:
         """Called before each epoch; the place to set schedules in buffers."""
 
-    def asks_after(self, epoch: int) -> bool:  # noqa: ARG002
-        """Whether it wants to be told, after an epoch, what the model says of every example."""
-        return False
-
-    def told(self, logits: Tensor) -> None:
-        """Takes in what the model, or the average of its weights, says of every example, (N, K)."""
-        raise NotImplementedError
-
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor | None] | Tensor:
         """One loss an example with a weight each (None: all one), or one number for the batch."""
         raise NotImplementedError

@@ -15,11 +15,12 @@ from covlearn.engine import Outputs
 from covlearn.kept import Kept
 from covlearn.ledger import Ledger
 from covlearn.methods import CAL, CE
-from covlearn.methods.base import view_of
+from covlearn.methods.base import class_shares, view_of
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.targets import EPS, TARGETS, Targeted, soft_transition
 from covlearn.run import LocalRun, fit_and_evaluate
 from covlearn.schedules import Ramp
+from covlearn.sieve import Refined
 from covlearn.testing import make_toy, shortened
 
 SIZE, CLASSES, BETA = 60, 4, 0.7
@@ -220,6 +221,31 @@ def test_a_mix_with_an_example_that_is_left_out_has_no_weight() -> None:
     assert not Kept(targeted(y, torch.eye(CLASSES)), torch.ones(SIZE)).needs_plain
 
 
+@pytest.mark.parametrize("target", TARGETS[1:])
+def test_the_prior_of_a_target_is_its_mean(target: Any) -> None:
+    """Of rows of T̂ that is the prior of the noisy labels, so that CAL's own cannot be another."""
+    _, y, refined, posterior = drawn()
+    run = LocalRun(Split(torch.zeros(SIZE, 1), y, CLASSES))
+    kept = Refined(refined, keep=refined == y, score=torch.zeros(SIZE))
+    method = CAL(target=target, peer_prior="target", prior_scale=3.0)
+    found = method.targeted(view_of(run), kept, posterior.float()).prior / 3
+    noisy = replace(method, peer_prior="noisy").targeted(view_of(run), kept, posterior.float())
+    torch.testing.assert_close(noisy.prior / 3, class_shares(y, CLASSES))
+    expected = {
+        "refined": class_shares(refined, CLASSES),
+        "posterior": posterior.mean(dim=0).float(),
+    }.get(target, class_shares(y, CLASSES))
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(class_shares(refined, CLASSES), class_shares(y, CLASSES))
+
+
+def test_examples_that_were_dropped_are_not_in_the_mean_target() -> None:
+    _, _, refined, _ = drawn()
+    refined[:20] = -1
+    found = targeted(refined, torch.eye(CLASSES)).mean_target()
+    torch.testing.assert_close(found, class_shares(refined[20:], CLASSES))
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("scores", ["evaluation", "averaged"])
 def test_each_target_trains_on_the_same_refined_labels(target: Any, scores: Any) -> None:
@@ -246,6 +272,9 @@ def test_each_target_trains_on_the_same_refined_labels(target: Any, scores: Any)
         ({"mixup": True}, "set target=refined"),
         ({"mixup": True, "relabel": True}, "set target=refined"),
         ({"mixup": True, "target": "refined", "rounds": 2}, "rounds=1"),
+        ({"peer_prior": "target"}, "set target=refined"),
+        ({"peer_prior": "target", "target": "refined", "peer": False}, "peer=true"),
+        ({"peer_prior": "own", "target": "refined"}, "peer_prior must be one of noisy, target"),
         ({"balanced_batches": -1}, "balanced_batches must be positive, got -1"),
         ({"sieve_balanced_batches": 0}, "sieve_balanced_batches must be positive, got 0"),
     ],

@@ -94,8 +94,8 @@ def paired(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Dif
                 gaps = [
                     100 * (a - b)
                     for trial in sorted(ours.keys() & theirs.keys())
-                    if (a := figure_value(*ours[trial], rule)) is not None
-                    and (b := figure_value(*theirs[trial], rule)) is not None
+                    if (a := figure_value(*ours[trial], rule, rows[first].stage)) is not None
+                    and (b := figure_value(*theirs[trial], rule, rows[second].stage)) is not None
                 ]
                 if gaps:
                     error = statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else None
@@ -157,12 +157,20 @@ def entry(
         values = [
             value
             for result, place in results.values()
-            if (value := figure_value(result, place, rule)) is not None
+            if (value := figure_value(result, place, rule, row.stage)) is not None
         ]
         if (found := spread(values)) is not None:
             figures[rule] = found
     paper = table.expected.get(row.name, {}).get(column.name)
     refined = refined_figures(results.values())
+    if row.stage is not None:
+        refined = {}  # of a stage on the way D̂ is not what came out
+        left_out += [
+            f"{place.relative_to(folder).as_posix()}: row {row.name} is of stage {row.stage}, got "
+            f"{', '.join(result.stages)}"
+            for result, place in results.values()
+            if row.stage not in result.stages
+        ]
     return Entry(row, column, figures, compared, paper, tuple(results), refined, tuple(left_out))
 
 
@@ -192,13 +200,20 @@ def refined_figures(results: Iterable[tuple[records.Result, Path]]) -> dict[str,
     return {name: statistics.fmean(values) for name, values in found.items()}
 
 
-def figure_value(result: records.Result, folder: Path, rule: str) -> float | None:
-    """A test accuracy of a run by a rule; None where the run has none by it."""
+def figure_value(
+    result: records.Result, folder: Path, rule: str, stage: str | None = None
+) -> float | None:
+    """A test accuracy of a run, or of one of its stages, by a rule; None where it has none."""
     kind, _, number = rule.partition(":")
+    stage = result.final_stage if stage is None else stage
     if kind != "epoch":
-        figure: records.Figure | None = getattr(result.test_accuracy, rule)
+        if stage == result.final_stage:
+            accuracy: records.Accuracy | None = result.test_accuracy
+        else:
+            accuracy = None if stage not in result.stages else result.stages[stage].test_accuracy
+        figure: records.Figure | None = None if accuracy is None else getattr(accuracy, rule)
         return None if figure is None else figure.value
-    epochs = [line for line in records.read_metrics(folder) if line["stage"] == result.final_stage]
+    epochs = [line for line in records.read_metrics(folder) if line["stage"] == stage]
     at = int(number) - 1  # the paper counts epochs from one
     return float(epochs[at]["test_accuracy"]) if at < len(epochs) else None
 

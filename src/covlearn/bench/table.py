@@ -29,6 +29,8 @@ class Row:
     same_runs_as: str | None = None
     """Another row whose runs this one reads, for another figure of the same training; it has the
     method of that row and no settings of its own."""
+    stage: str | None = None
+    """The stage of the runs whose figures are meant, as CAL's sieve; None: the last."""
 
 
 @dataclass(frozen=True)

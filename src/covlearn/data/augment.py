@@ -11,10 +11,6 @@ from covlearn import kernels
 from covlearn.data import counter
 from covlearn.kinds import check_fields
 
-Linear = tuple[Tensor, Tensor, Tensor, Tensor]
-"""yy, yx, xy, xx, (B,) each: what is y below and x right of the middle comes from yy·y + yx·x below
-and xy·y + xx·x right of it."""
-
 
 @dataclass(frozen=True)
 class Augmentation:
@@ -67,7 +63,7 @@ def augment(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> 
     Movements are composed to one source position a pixel, so that each image is read once.
     """
     if how.moves:
-        image_BHWC = move(image_BHWC, idx, key, how)
+        image_BHWC = _moved(image_BHWC, idx, key, how)
     return normalise(image_BHWC, how)
 
 
@@ -89,7 +85,7 @@ def gathered(image_NHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) ->
 
 
 def normalise(image_BHWC: Tensor, how: Augmentation) -> Tensor:
-    """(x / 255 − mean) / std, as (B, C, H, W), channels last in memory; floats are overwritten."""
+    """(x / 255 − mean) / std, as (B, C, H, W), channels last in memory."""
     size, height, width, channels = image_BHWC.shape
     # By whole rows, and as floats first: a CPU does neither three channels at a time nor two types
     # of numbers at once quickly.
@@ -124,20 +120,8 @@ def _windows(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) ->
     return torch.stack(cut)
 
 
-def rotation(idx: Tensor, key: Tensor, degrees: float | Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine, (B,) each, of an angle of at most so many degrees."""
-    turn = (2 * counter.uniform(key, idx, counter.ROTATE) - 1) * (degrees * (math.pi / 180))
-    return turn.cos(), turn.sin()
-
-
-def move(
-    image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation, linear: Linear | None = None
-) -> Tensor:
-    """The images moved; by the linear map, if there is one, in place of how's rotation."""
-    if linear is None and how.rotate:
-        cos, sin = rotation(idx, key, how.rotate)
-        linear = cos, sin, -sin, cos
-    if how.window and linear is None and not image_BHWC.is_cuda:
+def _moved(image_BHWC: Tensor, idx: Tensor, key: Tensor, how: Augmentation) -> Tensor:
+    if how.window and not how.rotate and not image_BHWC.is_cuda:
         return _windows(image_BHWC, idx, key, how)
     size, full_height, full_width, channels = image_BHWC.shape
     height, width = how.shape(full_height, full_width)
@@ -146,11 +130,12 @@ def move(
     col = torch.arange(width, device=device).view(1, 1, width)
     # From the picture that is wanted back to the picture that is there: the last movement first.
     inside = torch.ones((), dtype=torch.bool, device=device)
-    if linear is not None:
-        yy, yx, xy, xx = (part.view(size, 1, 1) for part in linear)
+    if how.rotate:
+        turn = (2 * counter.uniform(key, idx, counter.ROTATE) - 1) * math.radians(how.rotate)
+        cos, sin = turn.cos().view(size, 1, 1), turn.sin().view(size, 1, 1)
         x, y = col + 0.5 - width / 2, row + 0.5 - height / 2
-        row = (yy * y + yx * x + height / 2).floor().long()
-        col = (xx * x + xy * y + width / 2).floor().long()
+        row = (cos * y + sin * x + height / 2).floor().long()
+        col = (cos * x - sin * y + width / 2).floor().long()
         inside = (row >= 0) & (row < height) & (col >= 0) & (col < width)
     if how.flip:
         flipped = counter.below(2, key, idx, counter.FLIP).view(size, 1, 1) == 1

@@ -19,7 +19,6 @@ from covlearn.checks import check_device, check_labels
 from covlearn.copies import first_copied
 from covlearn.data import counter
 from covlearn.data.augment import Augmentation, augment, check_inputs, gathered
-from covlearn.data.strong import strong_view
 from covlearn.kinds import check_fields, checked, shown
 
 
@@ -151,7 +150,6 @@ class _Batches(ABC):
         seed: int = 0,
         shuffle: bool = True,
         mixup: bool = False,
-        strong: bool = False,
         balanced_batches: int | None = None,
         taking_part: Tensor | None = None,
         device: torch.device | str = "cpu",
@@ -173,11 +171,6 @@ class _Batches(ABC):
             raise ValueError(
                 f"balanced_batches must be positive and needs shuffle, got {balanced_batches}"
             )
-        if strong and augmentation is None:
-            raise ValueError(
-                "strong views are made of uint8 images with an augmentation, and features have "
-                "none; train without them (strong=false)"
-            )
         self.device = check_device(device) or torch.device("cpu")
         self.y = y.long().to(self.device)
         self.num_classes = num_classes
@@ -186,7 +179,6 @@ class _Batches(ABC):
         self.seed = seed
         self.shuffle = shuffle
         self.mixup = mixup
-        self.strong = strong
         self.balanced_batches = balanced_batches
         # Of which examples (N,) balanced batches are made; other batches have them all.
         self.taking_part = None if taking_part is None else taking_part.to(self.device)
@@ -214,11 +206,8 @@ class _Batches(ABC):
         return counter.key(self.seed, epoch).to(self.device)
 
     @abstractmethod
-    def epoch(self, epoch: int, *, weak: bool = False) -> Iterator[Batch]:
-        """The batches of an epoch in order, this process's share of each; the last is smaller.
-
-        ``weak`` views are asked for in place of strong ones by what is not training.
-        """
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch in order, this process's share of each; the last is smaller."""
 
     def _request(self, whole: Tensor, key: Tensor) -> Tensor:
         """What to read for this process's share of a batch: its examples, then their partners."""
@@ -228,13 +217,9 @@ class _Batches(ABC):
         partner = whole[counter.bits(key, whole, counter.PARTNER).argsort()]
         return torch.cat([idx, partner[self.process :: self.num_processes]])
 
-    def of_raw(self, raw: Raw, key: Tensor, *, weak: bool = False) -> Batch:
+    def of_raw(self, raw: Raw, key: Tensor) -> Batch:
         """A batch of inputs as they were read, as tensor operations alone."""
-        if self.strong and not weak:
-            assert self.augmentation is not None
-            x = strong_view(raw.x, raw.request, key, self.augmentation)
-        else:
-            x = prepare(raw.x, raw.request, key, self.augmentation)
+        x = prepare(raw.x, raw.request, key, self.augmentation)
         return self._batch(raw.whole, raw.request, x, key)
 
     def _batch(self, whole: Tensor, request: Tensor, x: Tensor, key: Tensor) -> Batch:
@@ -275,19 +260,17 @@ class Resident(_Batches):
         super().__init__(split.y, split.num_classes, split.augmentation, **options)
         self.x = split.whole("keeping a split on the device").to(self.device)
 
-    def epoch(self, epoch: int, *, weak: bool = False) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch in order, this process's share of each; the last is smaller."""
         key = self.key(epoch)
         for whole in self.order(epoch).split(self.batch_size):
             request = self._request(whole, key)
-            yield self.of_raw(Raw(whole, request, self.x[request]), key, weak=weak)
+            yield self.of_raw(Raw(whole, request, self.x[request]), key)
 
-    def gather(self, idx: Tensor, key: Tensor, *, weak: bool = False) -> Batch:
+    def gather(self, idx: Tensor, key: Tensor) -> Batch:
         """One batch as tensor operations alone, for a step that is captured."""
         request = self._request(idx, key)
         how = self.augmentation
-        if self.strong and not weak:
-            return self.of_raw(Raw(idx, request, self.x[request]), key)
         x = self.x[request] if how is None else gathered(self.x, request, key, how)
         return self._batch(idx, request, x, key)
 

@@ -14,10 +14,6 @@ Bits = TypeVar("Bits", int, Tensor)
 MASK = 0xFFFFFFFF
 # Streams:
 ORDER, CROP_DOWN, CROP_RIGHT, FLIP, ROTATE, PARTNER, MIX, BALANCE, PEER, SUBSET = range(10)
-SHEAR, SCALE, BRIGHTNESS, CONTRAST, SATURATION, SOLARISE, CUT_DOWN, CUT_RIGHT = range(10, 18)
-FIRST, SECOND = 18, 19
-STRONG = 32  # from here on, each stream's counterpart in the strong view
-BETWEEN = 0x3C6EF372  # two streams
 
 
 def mix(bits: Bits) -> Bits:
@@ -40,12 +36,7 @@ def key(seed: int, epoch: int) -> Tensor:
 
 def bits(key: Tensor, idx: Tensor, stream: int) -> Tensor:
     """32 random bits for each example; distinct for distinct idx."""
-    return mix(mix((key + stream * BETWEEN) & MASK) ^ idx)
-
-
-def strong(key: Tensor) -> Tensor:
-    """The key of the strong view: its stream s is stream ``STRONG + s`` of the key itself."""
-    return (key + STRONG * BETWEEN) & MASK
+    return mix(mix((key + stream * 0x3C6EF372) & MASK) ^ idx)
 
 
 def below(bound: int, key: Tensor, idx: Tensor, stream: int) -> Tensor:

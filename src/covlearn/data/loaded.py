@@ -54,11 +54,11 @@ class Loaded(_Batches):
         self.worker_seconds = worker_seconds
         self.readers: Readers | None = None
 
-    def epoch(self, epoch: int, *, weak: bool = False) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch in order, this process's share of each; the last is smaller."""
         key = self.key(epoch)
         for raw in self.raw(epoch):
-            yield self.of_raw(raw, key, weak=weak)
+            yield self.of_raw(raw, key)
 
     def raw(self, epoch: int) -> Iterator[Raw]:
         """What the batches of an epoch are made of, on the device."""

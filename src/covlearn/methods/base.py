@@ -33,17 +33,15 @@ class Run(Protocol):
         *,
         labels: Tensor | None = None,
         mixup: bool = False,
-        strong: bool = False,
         balanced_batches: int | None = None,
         keep_best: bool = False,
     ) -> Ledger:
         """Trains the model in place and returns what its last passes said of each example.
 
         ``labels`` stand in for the noisy ones as the targets of this stage; examples with −1 take
-        no part. With ``strong`` images are shown in strong views. With ``keep_best`` the model ends
-        as it was after the epoch that is best on the validation part of the data or, without one,
-        on held-out noisy labels. A stage that is finished is read back from the disk, not trained
-        again.
+        no part. With ``keep_best`` the model ends as it was after the epoch that is best on the
+        validation part of the data or, without one, on held-out noisy labels. A stage that is
+        finished is read back from the disk, not trained again.
         """
         ...
 

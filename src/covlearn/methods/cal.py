@@ -23,7 +23,7 @@ from covlearn.methods.posteriors import (
     refined_by,
 )
 from covlearn.methods.subsets import balanced_subset
-from covlearn.methods.targets import Renewed, Target, Targeted, soft_transition
+from covlearn.methods.targets import Target, Targeted, soft_transition
 from covlearn.reweight import kernel_mean_matching
 from covlearn.schedules import Ramp
 from covlearn.sieve import (
@@ -36,6 +36,7 @@ Scores = Literal["training", "evaluation", "averaged", "both"]
 Prior = Literal["root", "plain"]
 RoundsFrom = Literal["new", "last"]
 Judges = Literal["sieve", "both"]
+PeerPrior = Literal["noisy", "target"]
 SUREST = 0.5
 """The share of surest predictions in which a sieve that was trained on the labels themselves looks
 for evidence: of wrong labels it is less sure, so that the surest quarter has too few of them."""
@@ -89,17 +90,6 @@ class CAL:
     the learning rate, it is not the same as a larger β."""
     mixup: bool = False
     """Mix the inputs and targets of stage 2, whose ``target`` must then be another than noisy."""
-    strong: bool = False
-    """Show stage 2 strong views of the images: deformed, recoloured, with a square cut out."""
-    renew_every: int = 0
-    """Make D̂ anew after every so many epochs of stage 2, of what was and what is said by then; 0:
-    never. The ``target`` must be refined."""
-    renew_from: int = 0
-    """The first epoch after which it is."""
-    renew_sure: float = 0.0
-    """Leave out examples whose label is contradicted by less than this."""
-    renew_decay: float = 0.5
-    """What was said before counts so much."""
     balanced_batches: int | None = None
     """The same of stage 2 as ``sieve_balanced_batches`` of stage 1."""
     balanced_subset: int | None = None
@@ -110,6 +100,9 @@ class CAL:
     peer: bool = True
     """Subtract β Σ_k π_k ℓ_k, the base loss's own expectation, except over Forward (see
     :meth:`peer_strength`)."""
+    peer_prior: PeerPrior = "noisy"
+    """Whose class shares π are: those of the noisy labels, or of another ``target``. A class that
+    noise makes frequent is else pushed down where it is no more frequent than others."""
     base: Base = "ce"
     weighting: Weighting = "class"
     """Of the covariance: each class's mean by its share, as published, or each example alike."""
@@ -223,8 +216,6 @@ class CAL:
         if self.relabel:
             objective = CrossEntropy()
             labels = refined.label if part is None else refined.label.where(part, -1)
-        elif self.renew_every or self.renew_sure:
-            objective = self.renewed(run, posterior)
         elif self.target != "noisy":
             objective = self.targeted(run, refined, posterior)
         else:
@@ -239,7 +230,6 @@ class CAL:
             averaging_predictions(self.plan) if self.rounds > 1 else self.plan,
             labels=labels,
             mixup=self.mixup,
-            strong=self.strong,
             balanced_batches=batches,
         )
 
@@ -321,22 +311,6 @@ class CAL:
         )
         return model
 
-    def renewed(self, run: Run, posterior: Tensor | None) -> Renewed:
-        """Stage 2's loss on a D̂ that it makes anew."""
-        assert posterior is not None
-        trusted = run.split.trusted
-        return Renewed(
-            posterior,
-            run.split.y.cpu(),
-            trusted=None if trusted is None else trusted.cpu(),
-            every=self.renew_every,
-            start=self.renew_from,
-            sure=self.renew_sure,
-            decay=self.renew_decay,
-            prior=self.prior_scale * noisy_prior(run.split),
-            beta=self.peer_strength(),
-        )
-
     def targeted(self, run: Run, refined: Refined, posterior: Tensor | None) -> Targeted:
         """Stage 2's loss against a target that D̂ or its posterior gives."""
         num_classes, noisy = run.split.num_classes, run.split.y.cpu()
@@ -352,13 +326,16 @@ class CAL:
             of_class = SecondOrder.from_labels(
                 noisy, refined.label, num_classes, empty_class="identity"
             ).transition
-        return Targeted(
+        objective = Targeted(
             refined.label,
             of_class,
             prior=self.prior_scale * noisy_prior(run.split),
             beta=self.peer_strength(),
             posterior=posterior if soft else None,
         )
+        if self.peer_prior == "target":
+            objective.prior.copy_(self.prior_scale * objective.mean_target())
+        return objective
 
     def example_weight(self, run: Run, sieve: nn.Module | None, refined: Refined) -> Tensor | None:
         """γ(x), so that the examples that are left stand for all; None if nothing was dropped.

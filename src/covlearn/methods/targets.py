@@ -78,69 +78,14 @@ class Targeted(Regularised):
         loss = ((self.beta * self.prior - target) * log_p).sum(dim=1)
         return loss, kept.to(loss.dtype)
 
+    def mean_target(self) -> Tensor:
+        """(K,), of the examples that D̂ has a label of."""
+        target, kept = self.target_of(torch.arange(len(self.refined), device=self.refined.device))
+        return target[kept].mean(dim=0)
+
     def target_of(self, idx: Tensor) -> tuple[Tensor, Tensor]:
         """The targets (B, K) of the examples at ``idx``, and which of them D̂ has a label of."""
         refined = self.refined[idx]
         if self.posterior is not None:
             return self.posterior[idx] @ self.of_class, refined >= 0
         return self.of_class[refined.clamp(min=0)], refined >= 0
-
-
-class Renewed(Targeted):
-    """Cross-entropy on a D̂ that is made anew as training goes on, less β Σ_k π_k ℓ_k.
-
-    D̂ is the most probable class of ``said`` (N, K), which starts as the posterior. Where that is
-    not the ``given`` label, and less than ``sure``, an example is left out: neither of the two can
-    be believed. After every few epochs, from one on, what the network says is averaged in.
-    """
-
-    said: Tensor
-    given: Tensor
-    trusted: Tensor | None
-
-    def __init__(
-        self,
-        posterior: Tensor,
-        given: Tensor,
-        *,
-        trusted: Tensor | None,
-        every: int,
-        start: int,
-        sure: float,
-        decay: float,
-        prior: Tensor,
-        beta: Ramp,
-    ) -> None:
-        first = believed(posterior, given, sure)
-        super().__init__(first, torch.eye(posterior.shape[1]), prior=prior, beta=beta)
-        self.every = every
-        self.start = start
-        self.sure = sure
-        self.decay = decay
-        self.register_buffer("said", posterior.float().clone())
-        self.register_buffer("given", given.clone())
-        self.register_buffer("trusted", trusted)
-
-    def asks_after(self, epoch: int) -> bool:
-        """After every few epochs, from one on."""
-        return self.every > 0 and epoch + 1 >= self.start and (epoch + 1) % self.every == 0
-
-    def told(self, logits: Tensor) -> None:
-        """D̂ of what was said before and is said now; in place, where a captured step reads it."""
-        probs = logits.to(self.said).softmax(dim=1)
-        renewed = self.decay * self.said + (1 - self.decay) * probs
-        if self.trusted is not None:
-            renewed = self.said.where(self.trusted.unsqueeze(1), renewed)
-        self.said.copy_(renewed)
-        self.refined.copy_(believed(renewed, self.given, self.sure))
-
-
-def believed(posterior: Tensor, given: Tensor, sure: float) -> Tensor:
-    """The most probable class (N,), −1 where it is neither the given label nor sure enough.
-
-    >>> q = torch.tensor([[0.6, 0.4], [0.6, 0.4], [0.1, 0.9]])
-    >>> believed(q, torch.tensor([0, 1, 0]), 0.8)
-    tensor([ 0, -1,  1])
-    """
-    most, label = posterior.max(dim=1)
-    return label.where((label == given) | (most >= sure), -1)
