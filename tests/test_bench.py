@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import multiprocessing
+import pickle
 import shutil
 import statistics
 from pathlib import Path
@@ -354,6 +355,56 @@ def test_only_takes_alternatives(small: Path) -> None:
         cell.path for cell in cells_of(table, trials=1, only=["row=ce,rate=0.20", "method=gce"])
     ]
     assert paths == ["data/0.2/ce/0", "data/0.2/gce/0", "data/0.4/gce/0"]
+
+
+def test_a_rate_is_known_by_the_noise(small: Path) -> None:
+    small.write_text(small.read_text().replace("rate = 0.4\n", ""))
+    cells = cells_of(read_table(small), trials=1, only=["row=ce,rate=0.4"])
+    assert [cell.path for cell in cells] == ["data/0.4/ce/0"]
+
+
+def test_a_dry_run_says_where_another_run_is(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
+    capsys.readouterr()
+    only = ["--trials", "1", "--dry-run", "--only", "row=ce"]
+    assert command(small, *only, "--set", "plan.epochs=2") == 0
+    said = capsys.readouterr().out
+    assert "data/0.2/ce/0: holds a run of another configuration: " in said
+    assert "choose another --folder" in said
+    assert said.endswith("1 of 2 cells are to be run, 2 epochs in all at most\n")
+
+
+def test_a_result_that_is_more_than_a_pipe_holds_comes_back(tmp_path: Path) -> None:
+    """Forward's 100 × 100 numbers of T, in a process of its own."""
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 100
+    x = rng.normal(size=(300, 4)).astype(np.float32)
+    np.savez(tmp_path / "many.npz", x=x, y=y, x_test=x, y_test=y)
+    table = tmp_path / "many.toml"
+    table.write_text(f"""
+title = "many classes"
+preset = "recommended"
+trials = 1
+settings = ["plan.epochs=1", "estimation_plan.epochs=1", "net.hidden=[4]"]
+
+[[rows]]
+name = "forward"
+method = "forward"
+
+[[columns]]
+name = "many"
+data = "{tmp_path / "many.npz"}"
+""")
+    cells = list(cells_of(read_table(table), trials=1))
+    (outcome,) = run_cells(
+        read_table(table), cells, tmp_path / "runs", device="cpu", processes=2
+    )  # fmt: skip
+    assert outcome.error is None
+    assert outcome.result is not None
+    assert len(outcome.result.facts["transition"]) == 100
+    assert len(pickle.dumps(outcome.result)) > 1 << 16, "else a pipe would hold it"
 
 
 def test_a_summary_of_nothing_has_dashes_alone(small: Path, tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ def test_a_bad_table_is_refused_before_anything_is_run(
     [
         (["--only", "metod=ce"], "--only takes key=value with row, .*did you mean 'method'"),
         (["--only", "method=cal"], "no cell of this table has method=cal"),
+        (["--only", "row=ce,row=gce"], "asks for two of row; write --only twice"),
+        (["--only", "row=ce,method=gce"], "no cell of this table has all of row=ce,method=gce"),
         (["--only", "rate=much"], "rate must be a number, got 'much'"),
         (["--trials", "-1"], "trials must be 0…10,000, got -1"),
         (["--data", "clothing1m"], "column data/0.2: data must be digits, .* got 'clothing1m'"),

@@ -371,3 +371,14 @@ def test_what_else_needs_a_gradient_gets_one() -> None:
     losses.cores(logits, torch.tensor([0, 1, 2, 0]), prior=prior, beta=2.0).sum().backward()
     assert prior.grad is not None
     assert bool((prior.grad != 0).all())
+
+
+def test_a_loss_of_one_label_an_example_is_told_how_to_be_asked() -> None:
+    def plain(logits: Tensor, y: Tensor) -> Tensor:
+        return torch.nn.functional.cross_entropy(logits, y, reduction="none")
+
+    logits = torch.zeros(2, 3)
+    with pytest.raises(RuntimeError) as caught:
+        losses.per_class(plain, logits)
+    assert any("wrap the loss in one_class_at_a_time" in note for note in caught.value.__notes__)
+    assert losses.per_class(losses.one_class_at_a_time(plain), logits).shape == (2, 3)

@@ -51,6 +51,8 @@ def claims() -> list[str]:
         peers("accuracy", "ce"),
         peers("accuracy", "CleanLearning"),
         peers("average_precision", "cleanlab"),
+        peers("f1", "cleanlab"),
+        peers("repaired", "cleanlab"),
         f"takes {statistics.median(plain['engine, s'][1:]):.2f} s an epoch",
         f"{plain['plain / engine']:.1f} times as fast",
         f"{trial:.0f} s by a short run's figures",

@@ -100,12 +100,15 @@ def test_a_row_may_be_of_a_stage_on_the_way() -> None:
         assert result is not None
         sieve = result.stages["sieve"].test_accuracy
         assert best.ours is not None
+        assert sieve.best is not None
         assert best.ours.mean == pytest.approx(100 * sieve.best.value)
+        assert sieve.last is not None
         assert best.figures["last"].mean == pytest.approx(100 * sieve.last.value)
         epochs = [line for line in read_metrics(place) if line["stage"] == "sieve"]
         assert at_65.ours is not None
         assert at_65.ours.mean == pytest.approx(100 * epochs[64]["test_accuracy"])
         assert whole.ours is not None
+        assert result.test_accuracy.best is not None
         assert whole.ours.mean == pytest.approx(100 * result.test_accuracy.best.value)
         assert whole.refined, "of D̂ the row says something that is of the whole run"
         assert not best.refined

@@ -115,7 +115,12 @@ def _before_settings(job: Job) -> Method:
     if job.preset == "recommended" and (own := presets.images_inside(Path(job.data))) is not None:
         size, num_classes, _ = own
         return from_scratch(job.method, num_examples=size, num_classes=num_classes).method
-    return presets.preset(job.preset, job.method, presets.data_kind(job.data))
+    kind = presets.data_kind(job.data)
+    made = presets.preset(job.preset, job.method, kind)
+    if (job.preset, kind) == ("recommended", "small"):
+        inside = presets.classes_inside(Path(job.data))
+        return made if inside is None else presets.for_classes(made, inside)
+    return made
 
 
 def protocol_of(job: Job) -> presets.Protocol:

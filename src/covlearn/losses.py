@@ -337,6 +337,9 @@ def joint(
     return (1 - weight) * supervised + weight * _per_example(divergence, y)
 
 
+WRAP = "wrap the loss in one_class_at_a_time(…) if it takes only one label an example"
+
+
 def per_class(loss: Callable[..., Tensor], logits: Tensor, **options: Any) -> Tensor:
     """ℓ(f(x), j) of every example and every class j, shape (B, K).
 
@@ -347,12 +350,15 @@ def per_class(loss: Callable[..., Tensor], logits: Tensor, **options: Any) -> Te
         raise ValueError(f"loss must be a function of logits and labels, got {shown(loss)}")
     num_examples, num_classes = check_scores(logits).shape
     classes = torch.arange(num_classes, device=logits.device).expand(num_examples, -1)
-    values = loss(logits, classes, **options)
+    try:
+        values = loss(logits, classes, **options)
+    except (RuntimeError, IndexError, TypeError) as error:
+        error.add_note(f"it was asked for all classes at once, y {tuple(classes.shape)}; {WRAP}")
+        raise
     if values.shape != logits.shape:
         raise ValueError(
             f"the loss must return one value an example and class, {tuple(logits.shape)}, when y "
-            f"has that shape, got {tuple(values.shape)}; wrap it in one_class_at_a_time(…) if it "
-            "takes only one label an example"
+            f"has that shape, got {tuple(values.shape)}; {WRAP}"
         )
     return values
 

@@ -159,6 +159,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "losses.per_class": {"loss": losses.cross_entropy},
     "methods.presets.data_kind": {"name": "cifar10"},
     "methods.presets.images_inside": {"path": Path("images.npz")},
+    "methods.presets.classes_inside": {"path": Path("images.npz")},
+    "methods.presets.for_classes": {"method": METHODS["ptd"](), "num_classes": 50},
     "methods.presets.preset": {"name": "paper", "method": "cal", "data": "cifar10"},
     "methods.presets.protocol": {"name": "paper", "data": "cifar10"},
     "methods.scaled.recommended": {"method": "ce", "num_examples": 60, "shape": (3,)},

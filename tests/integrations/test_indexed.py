@@ -40,6 +40,11 @@ def test_iteration_ends() -> None:
     assert [item[-1] for item in IndexedDataset(DATA)] == list(range(10))  # type: ignore[attr-defined]
 
 
+def test_a_list_of_positions_is_refused() -> None:
+    with pytest.raises(ValueError, match="idx must be one position, got list; let the loader"):
+        IndexedDataset(DATA)[[1, 2]]  # type: ignore[index]
+
+
 class Stream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(DATA)

@@ -1,13 +1,19 @@
 """Forward and Reweight-R: the transition, estimated and revised."""
 
 import dataclasses
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from covlearn.data import Split
 from covlearn.engine import Plan
-from covlearn.methods.forward import Forward
+from covlearn.job import Job, settled
+from covlearn.methods import PTD, Method, ReweightR, presets
+from covlearn.methods.base import view_of
+from covlearn.methods.forward import Forward, check_anchors
 from covlearn.methods.reweight_r import Revised
 from covlearn.run import LocalRun
 from tests.methods.loss_cases import (
@@ -92,3 +98,33 @@ def test_revision_moves_the_transition_and_keeps_it_one() -> None:
         TINY["reweight_r"], revision_plan=Plan(epochs=0)
     ).fit(unrevised)
     torch.testing.assert_close(torch.tensor(unrevised.facts["revised_transition"]), start)
+
+
+@pytest.mark.parametrize(
+    "method", [Forward(), ReweightR(), PTD()], ids=lambda each: each.__class__.__name__
+)
+def test_anchors_that_would_be_of_other_classes_are_refused(method: Method) -> None:
+    y = torch.arange(68) % 34
+    run = LocalRun(Split(torch.zeros(68, 2), y, 34))
+    with pytest.raises(
+        ValueError, match=r"97th percentile must lie among .* set percentiles?="
+    ) as e:
+        method.fit(view_of(run))
+    assert not run.history, "before a network is trained for it"
+    assert "of 34 classes each has 2.9 % on average" in str(e.value)
+    fewer = LocalRun(Split(torch.zeros(66, 2), torch.arange(66) % 33, 33))
+    check_anchors(97.0, fewer.split.num_classes, remedy="")
+
+
+def test_recommended_for_many_classes_has_anchors_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "many.npz"
+    np.savez(path, x=np.zeros((200, 3), dtype=np.float32), y=np.arange(200) % 100)
+    for name in ("forward", "reweight_r"):
+        job = Job(str(path), name, preset="recommended")
+        assert settled(job)[0].percentile is None  # type: ignore[attr-defined]
+        assert settled(replace(job, preset="paper"))[0].percentile == 97  # type: ignore[attr-defined]
+    assert settled(Job(str(path), "ptd", preset="recommended"))[0].percentiles == (99.0, 99.9)  # type: ignore[attr-defined]
+    assert settled(Job(str(path), "dmi", preset="recommended"))[0].plan.batch_size == 1000  # type: ignore[attr-defined]
+    few = settled(Job("digits", "forward", preset="recommended"))[0]
+    assert few.percentile == 97  # type: ignore[attr-defined]
+    assert presets.classes_inside(tmp_path / "none.npz") is None

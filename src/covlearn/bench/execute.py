@@ -1,5 +1,6 @@
 """Runs the cells of a table: those that are not done, one after the other or side by side."""
 
+import contextlib
 import multiprocessing
 import os
 import shutil
@@ -159,7 +160,8 @@ def finished(task: Task) -> Result | None:
 def side_by_side(tasks: dict[str, Task], processes: int) -> Iterator[Ended]:
     """Each task in a process of its own, so many at a time; one that dies is one that failed."""
     context = multiprocessing.get_context("spawn")
-    waiting, running = list(tasks), {}  # type: ignore[var-annotated]
+    waiting: list[str] = list(tasks)
+    running: dict[Connection, tuple[str, Any, Connection]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < processes:
@@ -170,19 +172,23 @@ def side_by_side(tasks: dict[str, Task], processes: int) -> Iterator[Ended]:
                 child.start()
                 send.close()
                 alive.close()
-                running[child.sentinel] = (path, child, results, lifeline)
-            for sentinel in wait(list(running)):
-                path, child, results, lifeline = running.pop(sentinel)  # type: ignore[arg-type]
-                try:
-                    result, error = results.recv()
-                except EOFError:
-                    child.join()
-                    result, error = None, f"its process ended with exit code {child.exitcode}"
+                running[results] = (path, child, lifeline)
+            # A child whose result is more than a pipe holds ends only when it is taken.
+            ends = {end: results for results, (_, child, _) in running.items()
+                    for end in (results, child.sentinel)}  # fmt: skip
+            for results in {ends[end] for end in wait(list(ends))}:
+                path, child, lifeline = running.pop(results)
+                result = error = None
+                with contextlib.suppress(EOFError):
+                    if results.poll():
+                        result, error = results.recv()
                 lifeline.close()
                 child.join()
+                if result is None and error is None:
+                    error = f"its process ended with exit code {child.exitcode}"
                 yield path, result, error
     finally:
-        for _, child, _, _ in running.values():
+        for _, child, _ in running.values():
             child.terminate()  # what it had saved is there for the next time
 
 

@@ -126,7 +126,7 @@ class Cell:
             "column": self.column.name,
             "data": self.column.data,
             "noise": self.column.noise,
-            "rate": "none" if self.column.rate is None else f"{self.column.rate:g}",
+            "rate": "none" if (rate := rate_of(self.column)) is None else f"{rate:g}",
         }
         return all(
             found[key] == (f"{float(value):g}" if key == "rate" else value)
@@ -224,24 +224,36 @@ def parse_only(text: str, table: Table) -> dict[str, str]:
                 float(value)
             except ValueError:
                 raise ValueError(f"rate must be a number, got {value!r}") from None
+        if key in wanted:
+            raise ValueError(
+                f"--only {text} asks for two of {key}; write --only twice, and either may hold"
+            )
         wanted[key] = value
     cells = [Cell(row, column, 0) for row in table.rows for column in table.columns]
     for key, value in wanted.items():
         if not any(cell.matches({key: value}) for cell in cells):
             raise ValueError(f"no cell of this table has {key}={value}")
+    if not any(cell.matches(wanted) for cell in cells):
+        raise ValueError(f"no cell of this table has all of {text}")
     return wanted
+
+
+def rate_of(column: Column) -> float | None:
+    """The rate of a column, as it says or as its noise does; None of clean labels or a file."""
+    if column.rate is not None:
+        return column.rate
+    try:
+        return float(column.noise.partition(":")[2])
+    except ValueError:
+        return None
 
 
 def check_rate(column: Column) -> None:
     """The rate of a column is that of its noise."""
-    _, _, given = column.noise.partition(":")
     if column.published is not None and column.rate is None:
         raise ValueError(f"column {column.name} has a published file and needs its rate")
-    try:
-        rate = float(given)
-    except ValueError:
-        return  # none, or a file
-    if column.rate is not None and rate != column.rate:
+    said = rate_of(replace(column, rate=None))
+    if None not in (said, column.rate) and said != column.rate:
         raise ValueError(
             f"column {column.name} must have the rate of its noise, {column.noise}, got "
             f"{column.rate:g}"

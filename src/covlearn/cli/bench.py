@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
 example:
-  covlearn bench benchmarks/table1.toml --only method=cal,rate=0.4 --trials 5
+  covlearn bench benchmarks/table1.toml --only row=cal,rate=0.4 --trials 5
   covlearn bench benchmarks/table1.toml --dry-run
   covlearn bench benchmarks/table1.toml --trials 0 --figures pictures
     runs nothing, and writes the table and pictures of what is there
@@ -153,15 +153,19 @@ def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: li
     from covlearn.bench.table import job_of  # noqa: PLC0415
     from covlearn.config import typed  # noqa: PLC0415
     from covlearn.engine import Plan  # noqa: PLC0415
-    from covlearn.job import Job, settled  # noqa: PLC0415
+    from covlearn.job import Job, other_than, settled  # noqa: PLC0415
     from covlearn.methods import CAL  # noqa: PLC0415
 
     by_path = {cell.path: cell for cell in cells}
     total = left = 0
     for path, cell in by_path.items():
+        job = job_of(table, cell, settings)
         if (folder / path / records.RESULT).exists():
+            if differing := other_than(records.read_config(folder / path), job):
+                another = f"holds a run of another configuration: {'; '.join(differing[:3])}"
+                say(f"{path}: {one_line(another)}; choose another --folder, or delete it")
             continue
-        method = settled(typed(Job, job_of(table, cell, settings)))[0]
+        method = settled(typed(Job, job))[0]
         epochs = sum(value.epochs for value in vars(method).values() if isinstance(value, Plan))
         if isinstance(method, CAL):
             epochs += (method.rounds - 1) * method.plan.epochs

@@ -30,6 +30,11 @@ class IndexedDataset(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, idx: int) -> Any:
+        if not hasattr(idx, "__index__"):
+            raise ValueError(
+                f"idx must be one position, got {type(idx).__name__}; let the loader collate "
+                "(batch_size, or batch_sampler) in place of asking for a batch at once"
+            )
         if not 0 <= idx < len(self):  # also ends iteration over the dataset itself
             raise IndexError(f"idx must lie in 0…{len(self) - 1}, got {idx}")
         item = self.dataset[idx]

@@ -238,9 +238,12 @@ def check_noise(spec: str) -> tuple[str, str, float]:
             raise ValueError(f"noise must read file:PATH, as file:labels.npz, got {spec!r}")
         return kind, given, 0.0
     try:
-        return kind, given, float(given)
+        rate = float(given)
     except ValueError:
         raise ValueError(f"noise must read KIND:RATE, as {kind}:0.4, got {spec!r}") from None
+    if not 0 <= rate < 1:
+        raise ValueError(f"rate must lie in [0, 1), got {rate:g} in noise {spec!r}")
+    return kind, given, rate
 
 
 def _published(source: Source, rate: float) -> tuple[Published, Tensor]:

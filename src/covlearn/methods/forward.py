@@ -48,6 +48,8 @@ def estimate_transition(
     So is the noise rate it implies, Σ_i P_i (1 − T_ii), where P_i is the share of examples whose
     likeliest noisy label is i: the class itself wherever T's diagonal is the largest of its row.
     """
+    if percentile is not None:
+        check_anchors(percentile, run.split.num_classes, remedy="percentile=none, the likeliest")
     network = run.net("estimation")
     run.train("estimation", network, CrossEntropy(), plan)
     logits, _ = run.predict(network)
@@ -62,6 +64,16 @@ def check_percentile(percentile: float | None) -> None:
     """None or a number in [0, 100]; said before a network is trained for it."""
     if percentile is not None and not 0 <= percentile <= 100:
         raise ValueError(f"percentile must lie in [0, 100] or be None, got {percentile}")
+
+
+def check_anchors(percentile: float, num_classes: int, *, remedy: str) -> None:
+    """Anchors of a class must lie among its own examples; said before a network is trained."""
+    if (100 - percentile) * num_classes > 100 * (1 + 1e-9):
+        raise ValueError(
+            f"the {percentile:g}th percentile must lie among the examples of a class, and of "
+            f"{num_classes} classes each has {100 / num_classes:.2g} % on average: an anchor "
+            f"there would be of another class; set {remedy}"
+        )
 
 
 class ForwardCorrected(Objective):

@@ -31,13 +31,15 @@ from covlearn.config import Tree, nearest, override
 from covlearn.data.sources import is_folder
 from covlearn.engine import Plan
 from covlearn.kinds import checked
-from covlearn.methods import METHODS, Method
+from covlearn.methods import DMI, METHODS, Method
 from covlearn.nets.choice import many_small_images
 from covlearn.npz import read_arrays
 
 PRESETS = ("paper", "published", "recommended")
 DATA = ("cifar10", "cifar100", "clothing1m", "small")
 MANY_CLASSES = 50
+MOST_WITH_ANCHORS = 33
+"""Classes of which each has the examples above the 97th percentile."""
 NET = {"cifar10": "resnet34", "cifar100": "resnet34", "clothing1m": "resnet50_imagenet"}
 MOVED: dict[str, Tree] = {
     "cifar10": {"crop": 4, "flip": True},
@@ -130,6 +132,38 @@ def images_inside(path: Path) -> tuple[int, int, int] | None:
     labelled = y.dtype.kind in "iu" and y.ndim == 1 and y.size > 0
     images = x.dtype == "uint8" and x.ndim == 4 and many_small_images(len(x), x.shape[1:])
     return (len(x), int(y.max()) + 1, x.shape[1]) if labelled and images else None
+
+
+@checked
+def classes_inside(path: Path) -> int | None:
+    """How many classes the labels of an .npz file say there are; None if it does not say."""
+    if path.suffix != ".npz":
+        return None
+    try:
+        y = read_arrays(path, look=True)["y"]
+    except (OSError, ValueError, KeyError):
+        return None  # what is wrong with the file is said when it is read
+    whole = y.dtype.kind in "iu" and y.ndim == 1 and y.size > 0
+    return int(y.max()) + 1 if whole else None
+
+
+@checked
+def for_classes(method: Method, num_classes: int) -> Method:
+    """A method's settings for small data of many classes, where those for a few would ruin it.
+
+    Anchors must lie among a class's own examples, and a determinant needs each class in a batch.
+
+    >>> for_classes(preset("recommended", "ptd", "small"), 50).percentiles
+    (98.0, 99.8)
+    """
+    changes: Tree = {}
+    if num_classes > MOST_WITH_ANCHORS and hasattr(method, "percentile"):
+        changes["percentile"] = None
+    if num_classes > MOST_WITH_ANCHORS and hasattr(method, "percentiles"):
+        changes["percentiles"] = (100 - 100 / num_classes, 100 - 10 / num_classes)
+    if isinstance(method, DMI) and num_classes > method.plan.batch_size / 2:
+        changes["plan"] = {"batch_size": 10 * num_classes}
+    return override(method, changes)
 
 
 @checked

@@ -19,6 +19,7 @@ from covlearn.kinds import check_fields
 from covlearn.losses import pick
 from covlearn.methods.base import Run
 from covlearn.methods.ce import CrossEntropy
+from covlearn.methods.forward import check_anchors
 from covlearn.transition import project_rows
 
 Correction = Literal["reweight", "forward"]
@@ -113,6 +114,9 @@ class PTD:
 
     def estimate(self, run: Run, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         """h (N, R) and P (R, K, K). The noise rate they imply is recorded."""
+        share = 100 / run.split.num_classes
+        remedy = f"percentiles=({100 - share:.4g},{100 - share / 10:.5g})"
+        check_anchors(self.percentiles[0], run.split.num_classes, remedy=remedy)
         network = run.net("estimation")
         run.train("estimation", network, CrossEntropy(), self.estimation_plan, labels=labels)
         logits, features = run.predict(network, features=True)
