@@ -303,6 +303,22 @@ def test_clean_says_how_to_fit_again(
     assert cli.main([*predicting, "--out", str(tmp_path / "preds.csv")]) == 0
 
 
+def test_clean_loses_nothing_without_a_word(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pd.read_csv(table)
+    rows["region"] = np.where(np.arange(len(rows)) % 2, "NA", "EU")  # North America
+    rows.loc[3, rows.columns[rows.columns == "kind"]] = None
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    fit = fitting(tmp_path / "rows.csv", tmp_path / "run")
+    assert cli.main([*fit[: -len(QUICK)], "--on-bad", "skip", *QUICK]) == 0
+    capsys.readouterr()
+    assert cli.main(["clean", str(tmp_path / "run"), "--out", str(tmp_path / "clean")]) == 0
+    assert "1 row that could not be used when it was fitted is not in it" in capsys.readouterr().out
+    clean = pd.read_csv(tmp_path / "clean" / "clean.csv", keep_default_na=False)
+    assert set(clean["region"]) == {"NA", "EU"}
+
+
 def test_ignored_columns_stay_ignored(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

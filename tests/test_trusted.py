@@ -11,7 +11,8 @@ import torch
 
 from covlearn import cells, cli
 from covlearn.data import Split
-from covlearn.inputs.trusted import read_trusted
+from covlearn.inputs import read_examples
+from covlearn.inputs.trusted import read_trusted, with_trusted
 from covlearn.methods.crossfit import CrossFittedCAL
 from covlearn.methods.folds import stratified_folds
 from covlearn.noise import symmetric
@@ -208,6 +209,19 @@ def test_a_subset_keeps_its_decisions() -> None:
 def test_tables_of_decisions(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "decisions.csv").write_bytes(content)
     assert read_trusted(tmp_path / "decisions.csv") == {"k1": "=birch()", "k2": "ash"}
+
+
+@pytest.mark.parametrize(("written", "meant"), [("9.0", "9"), ("10", "10"), ("9.", "9")])
+def test_a_number_names_its_class_however_it_is_written(written: str, meant: str) -> None:
+    """pandas writes whole numbers as floats where another cell is empty."""
+    examples = read_examples(
+        pd.DataFrame({"a": np.random.default_rng(0).normal(size=12), "label": [9, 10, 11] * 4})
+    )
+    decided = with_trusted(examples, {"0": written}, Path("decisions.csv"))
+    assert decided.given is not None
+    assert decided.given[0] == meant
+    with pytest.raises(ValueError, match=r"label '9\.5', which is no class of the source"):
+        with_trusted(examples, {"0": "9.5"}, Path("decisions.csv"))
 
 
 def annotated(task: dict[str, Any], *labels: str, cancelled: bool = False) -> dict[str, Any]:

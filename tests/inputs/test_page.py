@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from covlearn.inputs import cache, extractors, pictures, table_files, tables
+from covlearn.inputs import cache, extractors, number_texts, pictures, tables
 from tests.inputs.make import class_folders, picture
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "inputs.md").read_text(encoding="utf-8")
@@ -32,8 +32,8 @@ def test_the_facts_are_right() -> None:
     flat = " ".join(PAGE.split())
     assert f"last {pictures.SHARD} images" in flat
     assert f"the {tables.MOST_CATEGORIES} most frequent" in flat
-    share = f"at least {table_files.NEARLY_ALL:.0%}".replace("%", " %")
-    assert f"{share} of its cells are, at least {table_files.MANY_DIFFERENT} different" in flat
+    share = f"at least {number_texts.NEARLY_ALL:.0%}".replace("%", " %")
+    assert f"{share} of its cells are, at least {number_texts.MANY_DIFFERENT} different" in flat
     assert ", ".join(map(str, pictures.SIZES[:-1])) + f" or {pictures.SIZES[-1]}" in flat
     assert cache.MAPPED_FROM == 2 * 2**30
     assert (Image.MAX_IMAGE_PIXELS or 0) // 10**6 == 89

@@ -429,3 +429,39 @@ def test_texts_that_say_nothing_are_missing_whatever_the_source(tmp_path: Path, 
     assert columns_of(csv)["country: missing"] == [1, 0, 1, 1] * 5 + [1, 0]
     for name in ("x.csv", "x.parquet"):
         assert torch.equal(read_examples(tmp_path / name, recipe=memory.recipe).x, csv.x)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "left_out"),
+    [
+        ("respondent", 1000 + 3 * np.arange(60), True),  # counts up, with gaps
+        ("photo_no", np.random.default_rng(0).permutation(60), True),  # by its name
+        ("pid", np.random.default_rng(0).permutation(60), True),
+        ("income", np.random.default_rng(0).permutation(60), False),
+        ("piano", np.random.default_rng(0).permutation(60), False),
+        ("level", np.arange(60) // 2, False),  # rises, but says the same of two rows
+        ("height", 150 + 0.5 * np.arange(60), False),
+    ],
+)
+def test_serial_numbers_are_no_inputs(name: str, values: Any, left_out: bool) -> None:
+    """Of rows that are sorted by label they would give the label away."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"a": rng.normal(size=60), name: values, "label": ["x"] * 30 + ["y"] * 30})
+    examples = read_examples(table)
+    names = [each["name"] for each in examples.recipe["columns"]]
+    assert (name not in names) is left_out
+    assert any(f"{name} (it looks like an id)" in note for note in examples.notes) is left_out
+
+
+def test_texts_that_say_nothing_are_kept_as_they_are_written(tmp_path: Path) -> None:
+    """NA may be a region: who learns takes it for missing, who writes it again keeps it."""
+    path = tmp_path / "regions.csv"
+    rows = [f"{number},{text},{text == 'NA'},{'xy'[number % 2]}" for number, text in
+            enumerate(["NA", "EU", "n/a", "", "NA", "EU"] * 4)]  # fmt: skip
+    path.write_text("\n".join(["size,region,flag,label", *rows]))
+    examples = read_examples(path)
+    assert examples.table["region"].fillna("").tolist() == ["NA", "EU", "n/a", "", "NA", "EU"] * 4
+    (region,) = (each for each in examples.recipe["columns"] if each["name"] == "region")
+    assert region["categories"] == ["EU"]
+    assert region["missing"]
+    assert read_examples(path, recipe=examples.recipe).x.equal(examples.x)

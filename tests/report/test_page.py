@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 
 from covlearn import cells, cli, records
 from covlearn.report import write_comparison, write_report
-from covlearn.report.compare import distinct
+from covlearn.report.compare import changes, distinct
 from covlearn.report.embed import embedded
 from covlearn.report.page import page
 from covlearn.testing.toy import make_toy
@@ -335,6 +336,19 @@ def test_several_runs_are_compared(run: Path, trained: list[Path], tmp_path: Pat
     assert {line["name"] for chart in data["curves"] for line in chart["lines"]} == set(
         data["runs"]
     )
+
+
+@pytest.mark.parametrize(("shared", "compared"), [(5, False), (6, True), (10, True)])
+def test_verdicts_on_other_data_are_not_compared(shared: int, compared: bool) -> None:
+    """A few ids may be the same by chance."""
+
+    def verdicts(first: int, count: int) -> Any:
+        labels = {"id": [str(first + n) for n in range(count)], "decision": ["keep"] * count}
+        return SimpleNamespace(labels=labels, people=set())
+
+    found = changes("one", verdicts(0, 40), "two", verdicts(40 - shared, 10))
+    assert (found is not None) is compared
+    assert found is None or found["shared"] == shared
 
 
 def test_stages_and_methods_are_called_what_they_are(tmp_path: Path) -> None:

@@ -73,6 +73,11 @@ def summary(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> lis
         f"{counted(done.examples, 'example')}, {done.relabelled:,} with a repaired label, "
         f"{done.left_out:,} left out"
     ]
+    if skipped := len(fitted.result.skipped):
+        lines.append(
+            f"{counted(skipped, 'row')} that could not be used when it was fitted "
+            f"{'is' if skipped == 1 else 'are'} not in it"
+        )
     if args.form == "folder":
         changed = {name: place for name, place in done.folders.items() if name != place}
         return lines + [

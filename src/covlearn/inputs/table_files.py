@@ -11,8 +11,6 @@ number, is decided here alone, so that it is the same whatever source they come 
 import codecs
 import contextlib
 import csv
-import math
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,13 +19,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from covlearn.config import nearest
 from covlearn.inputs.examples import some
 from covlearn.inputs.images import is_image_name
+from covlearn.inputs.number_texts import NOTHING
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".tab")
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -37,14 +34,7 @@ IMAGE_NAMES = (
     *("image", "image_path", "path", "file", "filename", "file_name", "filepath", "file_path"),
     *("img", "img_path", "image_file"),
 )
-NOTHING = ["", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"]
 DELIMITERS = ",;\t|"
-TRUTH = {"true": 1.0, "false": 0.0}
-NEARLY_ALL = 0.95  # of the cells of a column
-MANY_DIFFERENT = 20  # numbers in a column, too many for the names of kinds
-DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
-LIKE_A_NUMBER = re.compile(r"[$€£]?[+-]?\d+(,\d{3})*([.,]\d+)?([eE][+-]?\d+)?%?")
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 ROWS_AT_ONCE = 100_000  # of a CSV file that is only looked at
 SAMPLED = 100  # cells that tell whether a column holds paths of images
 MOST_CELLS, MOST_TIMES = 2**27, 1000  # of a Parquet file: a gibibyte of numbers, or so many a byte
@@ -212,6 +202,8 @@ def _read_csv(
                 with table as parts:
                     first = parts.get_chunk(head)
                     table = pd.concat([first, *(part[kept] for part in parts)])
+            else:
+                table = _with_own_texts(table, kept, path, sep=delimiter, encoding=encoding)
         table.attrs["delimiter"] = delimiter
         return table
     except UnicodeDecodeError as error:
@@ -225,6 +217,28 @@ def _read_csv(
             f"{path} cannot be read as a CSV file: {reason}; every line must have as many cells as "
             "the first, and a cell with a delimiter in it must be in quotes"
         ) from error
+
+
+def _with_own_texts(table: Any, kept: Sequence[str], path: Path, **how: Any) -> Any:
+    """The table with the texts that say nothing (NA, which may be a region) as they are written.
+
+    Who learns from it takes them for missing; who writes it again must not lose them.
+    """
+    texts = [
+        name
+        for name in table
+        if name not in kept
+        and table[name].dtype.kind == "O"
+        and table[name].isna().any()
+        and all(isinstance(cell, str) for cell in table[name].dropna())
+    ]
+    if texts:
+        own = pd.read_csv(
+            path, usecols=texts, dtype=str, keep_default_na=False, na_values=[""],
+            index_col=False, low_memory=False, skipinitialspace=True, **how,
+        )  # fmt: skip
+        table[texts] = own[texts]
+    return table
 
 
 class Lines:
@@ -322,72 +336,3 @@ def _parquet(path: Path) -> Iterator[Any]:
     except Exception as error:  # a damaged file fails in every way there is
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{path} cannot be read as a Parquet file: {reason}") from error
-
-
-def without_nothing(column: Any) -> Any:
-    """The column of a table, with the texts that say nothing as missing cells."""
-    if column.dtype.kind != "O":
-        return column
-    nothing = np.array([isinstance(cell, str) and cell.strip() in NOTHING for cell in column])
-    if nothing.any():
-        column = column.copy()
-        column[nothing] = None
-    return column
-
-
-def as_numbers(present: Any, *, comma: bool = False) -> NDArray[np.float64]:
-    """The cells of a column, none missing, as numbers; NaN where one is none.
-
-    With ``comma`` texts may have a decimal comma; if one has, a point is in none: it may be there
-    for thousands.
-    """
-    if present.dtype.kind in "biuf":
-        values: NDArray[np.float64] = present.to_numpy(dtype=np.float64)
-        return values
-    texts = present.astype(str).str.strip()
-    if comma and texts.str.contains(",").any():
-        texts = texts.where(texts.str.fullmatch(DECIMAL_COMMA), "").str.replace(",", ".")
-    return np.array([_number(text) for text in texts], dtype=np.float64)
-
-
-def has_decimal_commas(column: Any) -> bool:
-    """Whether nearly all texts are numbers with a comma that are not all whole thousands."""
-    if column.dtype.kind != "O":
-        return False
-    texts = without_nothing(column).dropna().astype(str).str.strip()
-    fits = texts.str.fullmatch(DECIMAL_COMMA)
-    clear = fits & texts.str.contains(",") & ~texts.str.fullmatch(THOUSANDS)
-    return bool(clear.any() and fits.mean() >= NEARLY_ALL)
-
-
-def are_numbers(present: Any, *, comma: bool) -> bool:
-    """Whether texts are numbers: all with decimal commas, or nearly all and many different ones."""
-    values = as_numbers(present, comma=comma)
-    finite = values[np.isfinite(values)]
-    if comma and len(finite) == len(present):
-        return True
-    return len(finite) >= NEARLY_ALL * len(present) and len(set(finite)) >= MANY_DIFFERENT
-
-
-def without_odd(column: Any, *, comma: bool) -> tuple[Any, list[str]]:
-    """A column of numbers with the cells that are none missing, and what these said.
-
-    If most cells are numbers written in another way, they stay as they are: those are not missing.
-    """
-    odd = column.notna().to_numpy(copy=True)
-    present = int(odd.sum())
-    odd[odd] = np.isnan(as_numbers(column[odd], comma=comma))
-    texts = [str(cell).strip() for cell in column[odd]]
-    if not texts or sum(map(bool, map(LIKE_A_NUMBER.fullmatch, texts))) * 2 > present:
-        return column, []
-    column = column.copy()
-    column[odd] = None
-    return column, texts
-
-
-def _number(text: str) -> float:
-    known = TRUTH.get(text.lower())
-    try:
-        return known if known is not None else math.nan if "_" in text else float(text)
-    except ValueError:
-        return math.nan

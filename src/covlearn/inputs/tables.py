@@ -40,8 +40,7 @@ from numpy.typing import NDArray
 
 from covlearn.inputs.dates import EITHER, EXAMPLES, ORDERS, date_order, days_of
 from covlearn.inputs.examples import FORMAT, Reading, Skipped, counted, some
-from covlearn.inputs.numbers import by_rank, far_knots, standard, standardised
-from covlearn.inputs.table_files import (
+from covlearn.inputs.number_texts import (
     LIKE_A_NUMBER,
     are_numbers,
     as_numbers,
@@ -49,15 +48,16 @@ from covlearn.inputs.table_files import (
     without_nothing,
     without_odd,
 )
+from covlearn.inputs.numbers import by_rank, far_knots, standard, standardised
 
 MOST_CATEGORIES = 50
-ID_NAME = re.compile(r"(.*[_\s-])?(id|uuid|guid|key|index)|unnamed: ?\d+", re.IGNORECASE)
+ID_NAME = re.compile(r"(?i)(.*[_\s-])?(p?id|[ug]uid|key|index|n[or]|number|serial)|unnamed: ?\d+")
 WHO_LABELLED = re.compile(
     r"(?i)(.*[\s_.-])?(annotator|labell?er|rater|(annotated|labell?ed|rated)[\s_.-]?by)"
     r"([\s_.-]?(id|name|no|key))?"
 )
 FEWEST_COMPARED = 50  # rows from which a column can be told to be the label again
-FEWEST_COUNTED = 10  # rows that count up by one are ids only if they are as many
+FEWEST_COUNTED, FEWEST_RISING = 10, 50  # rows that are ids if they count up by one, by any steps
 NUMBER_TYPES = (bool, int, float, np.number, np.bool_, Decimal)
 
 
@@ -264,7 +264,10 @@ def _doubt(name: str, present: Any) -> list[str]:
 def _is_id(name: str, present: Any, values: NDArray[np.float64]) -> bool:
     if not present.is_unique or (values != np.floor(values)).any():
         return False
-    counted = len(values) >= FEWEST_COUNTED and bool((np.diff(values) == 1).all())
+    steps = np.diff(values)
+    counted = len(values) >= FEWEST_COUNTED and bool((steps == 1).all())
+    if len(values) >= FEWEST_RISING and (steps > 0).all():  # of rows sorted by label it would tell
+        counted |= bool(np.corrcoef(values, np.arange(len(values)))[0, 1] > 0.99)
     return counted or bool(ID_NAME.fullmatch(name.strip()))
 
 

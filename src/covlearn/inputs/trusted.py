@@ -7,7 +7,7 @@ with one that was skipped, decide nothing.
 """
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from covlearn.cells import restored
 from covlearn.config import nearest
 from covlearn.inputs.examples import Examples, Trusted, some
-from covlearn.inputs.labels import positions
+from covlearn.inputs.labels import WHOLE_NUMBER, positions
 from covlearn.inputs.table_files import read_table
 from covlearn.plain_files import parse_json
 
@@ -56,6 +56,7 @@ def with_trusted(examples: Examples, decided: Mapping[str, str], path: Path) -> 
             f"{path} must name examples of the source, but {len(unknown):,} of {len(decided):,} "
             f"ids are not there: {some([repr(key) for key in unknown])}{why}"
         )
+    decided = {key: _as_class(label, examples.classes) for key, label in decided.items()}
     for key, label in decided.items():
         if label not in examples.classes:
             known = f"; its classes are {some(examples.classes, listed=8)}"
@@ -78,6 +79,12 @@ def with_trusted(examples: Examples, decided: Mapping[str, str], path: Path) -> 
         y=positions(given, examples.classes),
         trusted=Trusted(mask, before),
     )
+
+
+def _as_class(label: str, classes: Sequence[str]) -> str:
+    """The class that a label names: pandas writes 9 as 9.0 where another cell is empty."""
+    match = WHOLE_NUMBER.fullmatch(label)
+    return match[1] if label not in classes and match and match[1] in classes else label
 
 
 def _from_table(path: Path) -> Iterator[tuple[str, str]]:

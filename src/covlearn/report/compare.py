@@ -102,7 +102,8 @@ def changes(first: str, before: Fitted, second: str, after: Fitted) -> dict[str,
         for key, decision in zip(after.labels["id"], after.labels["decision"], strict=True)
         if key in then
     )
-    if not count:
+    # Of other data a few ids may be the same by chance.
+    if 2 * sum(count.values()) <= min(len(then), len(after.labels["id"])):
         return None
     columns = [*DECISIONS, *(["decided by people"] if people else [])]
     return {
