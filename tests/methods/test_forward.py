@@ -14,7 +14,9 @@ from covlearn.job import Job, settled
 from covlearn.methods import PTD, Method, ReweightR, presets
 from covlearn.methods.base import view_of
 from covlearn.methods.forward import Forward, check_anchors
+from covlearn.methods.from_scratch import from_scratch
 from covlearn.methods.reweight_r import Revised
+from covlearn.methods.scaled import recommended
 from covlearn.run import LocalRun
 from tests.methods.loss_cases import (
     NOISE,
@@ -128,3 +130,6 @@ def test_recommended_for_many_classes_has_anchors_of_their_own(tmp_path: Path) -
     few = settled(Job("digits", "forward", preset="recommended"))[0]
     assert few.percentile == 97  # type: ignore[attr-defined]
     assert presets.classes_inside(tmp_path / "none.npz") is None
+    table = recommended("forward", num_examples=900, num_classes=40, shape=(5,)).method
+    images = from_scratch("forward", num_examples=20_000, num_classes=40).method
+    assert table.percentile is images.percentile is None  # type: ignore[attr-defined]

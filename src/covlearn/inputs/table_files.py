@@ -203,7 +203,8 @@ def _read_csv(
                     first = parts.get_chunk(head)
                     table = pd.concat([first, *(part[kept] for part in parts)])
             else:
-                table = _with_own_texts(table, kept, path, sep=delimiter, encoding=encoding)
+                others = [name for name in names if name not in kept and name in table]
+                table = _with_own_texts(table, others, path, sep=delimiter, encoding=encoding)
         table.attrs["delimiter"] = delimiter
         return table
     except UnicodeDecodeError as error:
@@ -219,16 +220,15 @@ def _read_csv(
         ) from error
 
 
-def _with_own_texts(table: Any, kept: Sequence[str], path: Path, **how: Any) -> Any:
+def _with_own_texts(table: Any, names: Sequence[str], path: Path, **how: Any) -> Any:
     """The table with the texts that say nothing (NA, which may be a region) as they are written.
 
     Who learns from it takes them for missing; who writes it again must not lose them.
     """
     texts = [
         name
-        for name in table
-        if name not in kept
-        and table[name].dtype.kind == "O"
+        for name in dict.fromkeys(names)
+        if table[name].dtype.kind == "O"
         and table[name].isna().any()
         and all(isinstance(cell, str) for cell in table[name].dropna())
     ]

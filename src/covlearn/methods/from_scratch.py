@@ -10,7 +10,7 @@ from typing import Any
 
 from covlearn.methods import Method
 from covlearn.methods.cal import CAL
-from covlearn.methods.presets import MOVED, kind_of_images, preset
+from covlearn.methods.presets import MOVED, for_classes, kind_of_images, preset
 from covlearn.methods.scaled import Choice, stretch
 
 MANY = 200_000  # images, from which on epochs are fewer
@@ -19,7 +19,8 @@ NET, BATCH = "resnet34", 128
 
 def from_scratch(method: str, *, num_examples: int, num_classes: int) -> Choice:
     """The method with its settings for so many images and classes, and its network."""
-    made: Method = preset("recommended", method, kind_of_images(num_classes))
+    kind = kind_of_images(num_classes)
+    made: Method = for_classes(preset("recommended", method, kind), num_classes)
     if num_examples > MANY:
         made = stretch(made, MANY / num_examples, BATCH)
     if isinstance(made, CAL):

@@ -26,7 +26,7 @@ from covlearn.kinds import checked
 from covlearn.methods import Method
 from covlearn.methods.cal import CAL
 from covlearn.methods.crossfit import CrossFittedCAL
-from covlearn.methods.presets import preset
+from covlearn.methods.presets import for_classes, preset
 from covlearn.schedules import Ramp
 
 __all__ = ["Choice", "recommended"]
@@ -60,6 +60,7 @@ def recommended(
     batch_size, epochs = schedule(num_examples, images=len(shape) == 3)
     made = preset("recommended", method, "small")
     stretched = gentler(stretch(made, epochs / SHORT_EPOCHS, batch_size), shape)
+    stretched = for_classes(stretched, num_classes)
     if isinstance(stretched, CAL):
         stretched = cross_fitted(stretched, num_examples, num_classes, epochs, shape)
     net, options = network(shape, num_classes, num_examples)
