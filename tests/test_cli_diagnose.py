@@ -119,6 +119,22 @@ def test_the_next_command_fits_with_the_method_that_is_recommended(
         assert shlex.split(command)[-1] == str(tmp_path / "run-ce-cal")
 
 
+def test_a_dependence_is_of_noise_only_where_there_is_some(run: Path) -> None:
+    found = diagnose_run(load(run), draws=39)
+    sure = replace(found, test=replace(found.test, p_value=0.01))
+    assert cli.diagnose.summary(sure)[0].endswith("Yes: flips depend on the features.")
+    none = replace(sure, noise_rate=0.0)
+    assert "There is no evidence that labels are wrong;" in cli.diagnose.summary(none)[0]
+
+
+def test_where_nothing_was_learned_no_command_follows(run: Path) -> None:
+    found, fitted = diagnose_run(load(run), draws=39), load(run)
+    evidence = {**fitted.result.evidence, "learned": False, "found": False}
+    unjudged = replace(fitted, result=replace(fitted.result, evidence=evidence))
+    (said,) = cli.diagnose.next_lines(found, unjudged)
+    assert said.endswith("learned too little from the inputs: look at these.")
+
+
 def test_where_settings_cannot_be_told_the_next_command_says_so(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     config["method"] = {"name": "someones.own:Method"}

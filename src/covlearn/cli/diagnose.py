@@ -89,6 +89,11 @@ def next_lines(found: "Diagnosis", fitted: "Fitted") -> list[str]:
     from covlearn.report.words import CROSS_FITTED  # noqa: PLC0415
     from covlearn.saved import TRUSTED  # noqa: PLC0415
 
+    if not fitted.result.evidence.get("learned", True):
+        return [
+            f"{fitted.folder} could not judge the labels, since it learned too little from the "
+            "inputs: look at these."
+        ]
     method = found.recommended
     fitted_by = fitted.config["method"]["name"]
     if method == fitted_by:
@@ -114,6 +119,11 @@ def summary(found: "Diagnosis") -> list[str]:
     test = found.test
     if test.p_value is None or test.statistic is None:
         answer = "Is the noise instance-dependent? It cannot be tested on these data."
+    elif test.p_value <= found.level and found.noise_rate == 0:
+        answer = (
+            "Is the noise instance-dependent? There is no evidence that labels are wrong; what "
+            "contradicts them depends on the features."
+        )
     elif test.p_value <= found.level:
         answer = "Is the noise instance-dependent? Yes: flips depend on the features."
     else:
