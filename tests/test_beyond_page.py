@@ -370,3 +370,20 @@ def test_what_renewal_cost() -> None:
     ):
         rows = ("strong renewed", "regulariser alone")
         assert words.format(*(after(net, column, row) for row in rows)) in said
+
+
+def test_whose_prior_the_regulariser_has() -> None:
+    file = ROOT / "results" / "beyond" / "peer_prior_cifar10.json"
+    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+    last = {(cell["trial"], cell["prior"], cell["mixup"]): cell["last"] for cell in cells}
+
+    def gained(more: tuple[str, bool], less: tuple[str, bool]) -> str:
+        gaps = [last[trial, *more] - last[trial, *less] for trial in range(3)]
+        return f"{statistics.fmean(gaps):+.2f} ± {statistics.stdev(gaps) / 3**0.5:.2f}"
+
+    said = " ".join(PAGE.split())
+    alone = gained(("target", False), ("noisy", False))
+    mixed = gained(("target", True), ("noisy", True))
+    mixup = gained(("noisy", True), ("noisy", False))
+    assert f"is worth {alone} points at the last epoch, and {mixed} with mixup" in said
+    assert f"which itself gains {mixup} there (n = 3" in said
