@@ -33,6 +33,10 @@ def fitted(**evidence: Any) -> FitResult:
         ({"found": False}, "No evidence that labels are wrong: none was changed.", "About"),
         ({"found": False, "learned": True}, "No evidence that labels are wrong", "be judged"),
         ({"found": False, "learned": False}, "The labels could not be judged: none", "No evidence"),
+        ({"found": False}, "10 labels stand out and should be looked at by a person.", "repaired"),
+        ({"found": False}, "Where 2 % or fewer of the labels are wrong", "judged"),
+        ({"found": False, "tolerated": 0.005}, "Where 0.5 % or fewer of the labels", "2 %"),
+        ({"found": False, "learned": False}, "10 labels stand out", "or fewer of the labels"),
     ],
 )
 def test_the_headline_says_what_was_found(

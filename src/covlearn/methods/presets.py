@@ -161,7 +161,7 @@ def for_classes(method: Method, num_classes: int) -> Method:
         changes["percentile"] = None
     if num_classes > MOST_WITH_ANCHORS and hasattr(method, "percentiles"):
         changes["percentiles"] = (100 - 100 / num_classes, 100 - 10 / num_classes)
-    if isinstance(method, DMI) and num_classes > method.plan.batch_size / 2:
+    if isinstance(method, DMI) and num_classes > method.plan.batch_size:
         changes["plan"] = {"batch_size": 10 * num_classes}
     return override(method, changes)
 

@@ -80,8 +80,11 @@ class Targeted(Regularised):
 
     def mean_target(self) -> Tensor:
         """(K,), of the examples that D̂ has a label of."""
-        target, kept = self.target_of(torch.arange(len(self.refined), device=self.refined.device))
-        return target[kept].mean(dim=0)
+        kept = self.refined >= 0
+        if self.posterior is not None:
+            return self.posterior[kept].mean(dim=0) @ self.of_class
+        count = torch.bincount(self.refined[kept], minlength=len(self.of_class))
+        return (count / count.sum()).to(self.of_class) @ self.of_class
 
     def target_of(self, idx: Tensor) -> tuple[Tensor, Tensor]:
         """The targets (B, K) of the examples at ``idx``, and which of them D̂ has a label of."""

@@ -33,10 +33,13 @@ def of_fit(result: "FitResult") -> list[str]:
             verb = "stands" if count["review"] == 1 else "stand"
             few = percent(result.evidence.get("tolerated", 0.02), 1).replace(".0", "")
             lines.append(
-                f"{labels(count['review'])} {verb} out and should be looked at by a person: where "
-                f"{few} or fewer of the labels are wrong, that cannot be told from errors of the "
-                "model, and such labels would be among these."
+                f"{labels(count['review'])} {verb} out and should be looked at by a person."
             )
+            if learned:
+                lines.append(
+                    f"Where {few} or fewer of the labels are wrong, that cannot be told from errors "
+                    "of the model: such labels would be among these."
+                )
     return [*lines, f"Why: {result.evidence['sentence']}."]
 
 
