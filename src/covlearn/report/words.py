@@ -37,8 +37,8 @@ def of_fit(result: "FitResult") -> list[str]:
             )
             if learned:
                 lines.append(
-                    f"Where {few} or fewer of the labels are wrong, that cannot be told from errors "
-                    "of the model: such labels would be among these."
+                    f"Where {few} or fewer of the labels are wrong, that cannot be told from "
+                    "errors of the model: such labels would be among these."
                 )
     return [*lines, f"Why: {result.evidence['sentence']}."]
 
