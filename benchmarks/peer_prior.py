@@ -64,9 +64,10 @@ def main(arguments: list[str] | None = None) -> None:
     cells: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        parts = [write_part(folder, trial) for trial in range(options.trials)]
         grid = list(product(range(options.trials), ("noisy", "target"), (False, True)))
         for trial, prior, mixup in track(grid, description="trials"):
-            data, labels = write_part(folder, trial)
+            data, labels = parts[trial]
             own = (f"labels={labels}", f"peer_prior={prior}", f"mixup={str(mixup).lower()}")
             job = Job(str(data), "cal", preset="recommended", seed=trial, net="cnn", holdout=0.0,
                       settings=(*SETTINGS, *own))  # fmt: skip
