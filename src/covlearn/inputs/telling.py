@@ -1,0 +1,49 @@
+"""Columns that say what the label says: who learns from them learns its errors, too."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+FEWEST_COMPARED = 50  # rows from which a column can be told to be the label again
+MOST_VALUES, ROWS_A_VALUE = 50, 10
+TELLING = 0.9
+
+
+def repeats_labels(column: Any, labels: Sequence[Any]) -> bool:
+    """Whether each value belongs to one class and each class to one value."""
+    if not _comparable(column) or column.isna().any():
+        return False
+    pairs = set(zip(column.astype(str), map(str, labels), strict=True))
+    return len(pairs) == len({value for value, _ in pairs}) == len({label for _, label in pairs})
+
+
+def share_told(column: Any, labels: Sequence[Any]) -> float:
+    """The share of the labels that come with the column's value most often, or 0.
+
+    It is 0 where the column cannot stand for the label: a class is told by none of its values, or
+    it has so many that each comes with one label by chance.
+
+    >>> share_told(pd.Series(["m", "m", "m", "b"] * 25), ["bad", "bad", "good", "good"] * 25)
+    0.75
+    """
+    if not _comparable(column):
+        return 0.0
+    classes = pd.factorize(pd.Series(labels, dtype=object).astype(str))[0]
+    values = pd.factorize(column.astype(object).astype(str))[0]
+    num_classes, num_values = int(classes.max()) + 1, int(values.max()) + 1
+    most = min(max(MOST_VALUES, 2 * num_classes), len(values) // ROWS_A_VALUE)
+    if not num_classes <= num_values <= most:
+        return 0.0
+    cells = np.bincount(values * num_classes + classes, minlength=num_values * num_classes)
+    counts = cells.reshape(num_values, num_classes)
+    if len(set(counts.argmax(axis=1))) < num_classes:
+        return 0.0
+    return float(counts.max(axis=1).sum() / len(values))
+
+
+def _comparable(column: Any) -> bool:
+    if len(column) < FEWEST_COMPARED:
+        return False
+    return not isinstance(column.iloc[0], np.ndarray | list | tuple | dict | set)
