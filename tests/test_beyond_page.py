@@ -142,11 +142,11 @@ def test_refined_labels_read_in_several_ways(title: str, column: str) -> None:
     assert f"| {title} | {right} |" in PAGE
 
 
-def over_recommended(table: Any, row: str, column: str) -> str:
+def over(table: Any, row: str, other: str, column: str) -> str:
     """The difference at the last epoch, as the page writes it."""
     for each in table["differences"]:
         names = (each["first"], each["second"], each["column"], each["rule"])
-        if names == (row, "recommended", column, "last"):
+        if names == (row, other, column, "last"):
             error = "" if each["error"] is None else f" ± {each['error']:.2f}"
             return f"{each['mean']:+.2f}{error} ({each['n']})"
     return "—"
@@ -166,12 +166,13 @@ def over_recommended(table: Any, row: str, column: str) -> str:
 def test_what_better_refined_labels_bring(title: str, column: str) -> None:
     table = BEYOND if title.startswith("ResNet") else INGREDIENTS
     rows = ("better sieve", "better sieve and mixup")
-    points = " | ".join(over_recommended(table, row, column) for row in rows)
+    points = " | ".join(over(table, row, "recommended", column) for row in rows)
     assert f"| {title} | {points} |" in PAGE
 
 
 def test_mixup_alone_with_three_labellers() -> None:
-    points = over_recommended(INGREDIENTS, "regulariser and mixup", "cifar10/three labellers 0.4")
+    mixup, column = "regulariser and mixup", "cifar10/three labellers 0.4"
+    points = over(INGREDIENTS, mixup, "recommended", column)
     assert f"Mixup alone has {points} with three labellers" in PAGE
 
 
@@ -387,3 +388,23 @@ def test_whose_prior_the_regulariser_has() -> None:
     mixup = gained(("noisy", True), ("noisy", False))
     assert f"is worth {alone} points at the last epoch, and {mixed} with mixup" in said
     assert f"which itself gains {mixup} there (n = 3" in said
+
+
+@pytest.mark.parametrize(
+    ("title", "column"),
+    [
+        ("ResNet-34, published 0.4", "cifar10/0.4"),
+        ("ResNet-34, published 0.6", "cifar10/0.6"),
+        ("ResNet-34, as three people label", "cifar10/three labellers 0.4"),
+        ("plain network, published 0.4", "cifar10/0.4"),
+        ("plain network, published 0.6", "cifar10/0.6"),
+        ("plain network, part-dependent", "cifar10/ptd 0.4"),
+        ("plain network, as a network confuses", "cifar10/confused 0.4"),
+        ("plain network, as three people label", "cifar10/three labellers 0.4"),
+    ],
+)
+def test_mixup_with_the_prior_of_its_target(title: str, column: str) -> None:
+    table, row = BEYOND if title.startswith("ResNet") else INGREDIENTS, "own prior and mixup"
+    (cell,) = (c for c in table["cells"] if (c["row"], c["column"]) == (row, column))
+    points = [over(table, row, other, column) for other in ("recommended", "regulariser and mixup")]
+    assert f"| {title} | {cell['last mean']:.2f} | {' | '.join(points)} |" in PAGE
