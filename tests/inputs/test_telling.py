@@ -23,7 +23,8 @@ def nearly(share: float) -> np.ndarray:
     [
         (nearly(0.97), 0.985),  # x comes with benign, which is three of its six rows
         (np.arange(ROWS) % 4, 1.0),  # two numbers for one class
-        (np.where(LABEL == "benign", "b", "other"), 0.0),  # tells one class from the rest
+        (np.where(LABEL == "benign", "b", "other"), 0.0),  # fewer values than classes
+        (np.where(LABEL == "unclear", "b", nearly(0.97)), 0.0),  # one class is never told
         (np.arange(ROWS) // 2, 0.0),  # so many values that each goes with a label by chance
         (["m", None, None, None] * (ROWS // 4), 0.0),
         ([[1.0, 2.0]] * ROWS, 0.0),
@@ -31,6 +32,40 @@ def nearly(share: float) -> np.ndarray:
 )
 def test_the_share_that_a_column_tells(column: object, told: float) -> None:
     assert share_told(pd.Series(column), LABEL.tolist()) == pytest.approx(told)
+
+
+def test_what_is_rare_must_be_told_too() -> None:
+    labels = ["ok"] * 190 + ["fraud"] * 10
+    flagged = pd.Series([False] * 199 + [True])
+    assert share_told(flagged, labels) == 0  # 95.5 %, where a constant tells 95 %
+    assert share_told(pd.Series([False] * 192 + [True] * 8), labels) == pytest.approx(0.99)
+
+
+def test_in_whatever_order_the_rows_are() -> None:
+    column, labels = pd.Series(["u"] * 90 + ["v"] * 10), ["a"] * 95 + ["b"] * 5
+    assert share_told(column, labels) == share_told(column[::-1], labels[::-1])
+
+
+@pytest.mark.parametrize(("num_values", "num_classes", "told"), [(60, 2, 0.0), (70, 60, 1.0)])
+def test_how_many_values_it_may_have(num_values: int, num_classes: int, told: float) -> None:
+    value = np.arange(2_100) % num_values
+    assert share_told(pd.Series(value), (value % num_classes).tolist()) == told
+
+
+@pytest.mark.parametrize(
+    "dtype", ["object", "str", "float64", "Int64", "category", "datetime64[ns]"]
+)
+def test_a_missing_cell_is_a_value(dtype: str) -> None:
+    code = pd.Series(LABEL).map({"benign": 0, "malign": 1, "unclear": 2}).astype(dtype)
+    code[::4] = None  # rows of the first class
+    assert share_told(code, LABEL.tolist()) == 1
+    examples = read_examples(table(code=code, year=2000.0), label="diagnosis")
+    assert len(examples.x) == ROWS
+
+
+def test_yes_no_and_missing_are_three_values() -> None:
+    answer = pd.Series([None, True, False, None] * (ROWS // 4), dtype="boolean")
+    assert share_told(answer, LABEL.tolist()) == 1
 
 
 def test_few_rows_tell_nothing() -> None:
@@ -48,6 +83,13 @@ def test_it_is_noted_and_stays() -> None:
     (note,) = (note for note in examples.notes if "tell nearly all labels" in note)
     assert "code (98.5 % of them)" in note
     assert "--ignore" in note
+
+
+@pytest.mark.parametrize(("share", "noted"), [(0.86, True), (0.78, False)])
+def test_from_nine_in_ten_on(share: float, noted: bool) -> None:
+    examples = read_examples(table(code=nearly(share)), label="diagnosis")
+    assert (share_told(pd.Series(nearly(share)), LABEL.tolist()) >= 0.9) == noted
+    assert any("tell nearly all labels" in note for note in examples.notes) == noted
 
 
 def test_left_out_it_is_not_noted() -> None:
