@@ -98,6 +98,10 @@ def _tensors(model: nn.Module) -> list[Tensor]:
     return [*model.parameters(), *model.buffers()]
 
 
+Judge = Callable[[nn.Module], float]
+"""How good a network is after an epoch, by what a method may see; higher is better."""
+
+
 class Best(nn.Module):
     """The model as it was after the epoch whose record is highest in one entry, the first if equal.
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import covlearn
 from covlearn import distributed, records
+from covlearn.average import Judge
 from covlearn.config import plain
 from covlearn.data import Loaded, Resident, Split, batches_of
 from covlearn.engine import Machine, Objective, Plan, Record, make_ledger, predict, train
@@ -35,6 +36,7 @@ from covlearn.threads import threads_for
 
 AfterEpoch = Callable[[str, int, nn.Module, Ledger], Record]
 HOLDOUT = "holdout_accuracy"
+JUDGED = "judged"
 
 
 @dataclass
@@ -89,12 +91,12 @@ class LocalRun:
         labels: Tensor | None = None,
         mixup: bool = False,
         balanced_batches: int | None = None,
-        keep_best: bool = False,
+        keep_best: bool | Judge = False,
     ) -> Ledger:
         """Trains in place; a stage whose checkpoint is complete is read back instead."""
         if stage in self.history:
             raise ValueError(f"each stage of a run needs its own name, {stage!r} came twice")
-        if keep_best and not self.can_choose:
+        if keep_best is True and not self.can_choose:
             raise ValueError(
                 f"the best epoch of stage {stage} is chosen on a validation part or on held-out "
                 "labels, and there are none; set holdout, as holdout=0.1, or take the last epoch"
@@ -113,7 +115,13 @@ class LocalRun:
         )
         ledger = make_ledger(data, plan)
         evaluate = self.after_epoch
-        choose_by = HOLDOUT if keep_best else None
+        judge = keep_best if callable(keep_best) else None
+        choose_by = JUDGED if judge is not None else HOLDOUT if keep_best else None
+
+        def look(epoch: int, shown: nn.Module, rows: Ledger) -> Record:
+            seen = {} if evaluate is None else evaluate(stage, epoch, shown, rows)
+            return seen if judge is None else seen | {JUDGED: judge(shown)}
+
         checkpoint = self.checkpoint(stage, plan, data, objective, model, choose_by)
         if self.to_share is not None:
             # A last stage is nobody else's, so that a stage is shared when another one follows.
@@ -132,9 +140,7 @@ class LocalRun:
                     seed=derived_seed(self.seed, "train", stage),
                     ledger=ledger,
                     checkpoint=checkpoint,
-                    after_epoch=None
-                    if evaluate is None
-                    else lambda epoch, shown, rows: evaluate(stage, epoch, shown, rows),
+                    after_epoch=look,
                     choose_by=choose_by,
                 )
         except BaseException as error:

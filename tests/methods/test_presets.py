@@ -151,6 +151,7 @@ def test_all_methods_share_one_protocol(name: str, data: str, common: Plan) -> N
         own |= {"cal"}  # without the cut
     if name == "published":
         own |= {"cores", "coteaching", "coteaching_plus", "jocor"}  # the authors' optimizers
+        own |= {"ptd"} if data == "cifar10" else set()
     elif data == "small":
         own |= {"coteaching_plus"}
     average = 0.999 if (name, data) == ("recommended", "cifar10") else None
@@ -162,11 +163,21 @@ def test_all_methods_share_one_protocol(name: str, data: str, common: Plan) -> N
     assert dmi["plan"].lr == 1e-6
 
 
+def test_ptd_as_its_authors_run_it_on_cifar10() -> None:
+    found = plans(preset("published", "ptd", "cifar10"))
+    sgd = Plan(epochs=49, batch_size=128, lr=0.01, lr_milestones=(), weight_decay=1e-4)
+    assert found["plan"] == sgd
+    assert found["estimation_plan"] == replace(sgd, epochs=4, momentum=0.0)
+    assert found["revision_plan"] == replace(sgd, optimizer="adam", lr=5e-7)
+    assert plans(preset("published", "ptd", "cifar100"))["plan"] == COMMON  # they never ran it
+
+
 def test_what_the_authors_code_does_is_in_published_alone() -> None:
     marks: dict[str, dict[str, Any]] = {
         "coteaching": {"divide_twice": True, "forget_epochs": 9},
         "coteaching_plus": {"divide_twice": True, "softmax_twice": True, "forget_epochs": 9},
         "jocor": {"forget_epochs": 9},
+        "ptd": {"warm_start": True, "best_epoch": True},
         "reweight_r": {"revision_constant_weight": False},
     }
     for method, changed in marks.items():

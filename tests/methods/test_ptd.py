@@ -296,8 +296,62 @@ def test_the_choice_is_by_the_noisy_label_that_the_network_expects() -> None:
     at = torch.arange(10, 30)
     expected = (model(run.split.x[at]).argmax(dim=1) + 1) % 3
     share = float((expected == run.split.y[at]).double().mean())
-    assert objective.noisy_accuracy(run, model, at) == share
+    assert objective.noisy_accuracy(run, model, at=at) == share
     assert 0 < share < 1
+
+
+@pytest.mark.parametrize("warm_start", [False, True])
+def test_a_stage_may_end_with_its_best_epoch_and_go_on_from_there(warm_start: bool) -> None:
+    method = dataclasses.replace(
+        TINY,
+        plan=dataclasses.replace(BRIEF, epochs=6, lr=2.0),  # up and down
+        revision_plan=NONE,
+        selection_share=0.4,
+        warm_start=warm_start,
+        best_epoch=True,
+    )
+    run = tiny_run()
+    shown: dict[tuple[str, int], Tensor] = {}
+
+    def keep(stage: str, epoch: int, model: nn.Module, ledger: Ledger) -> dict[str, float]:
+        shown[stage, epoch] = weights(model)
+        return {}
+
+    run.after_epoch = keep
+    model = method.fit(run)
+    judged = [record["judged"] for record in run.history["ptd"]]
+    best = judged.index(max(judged))
+    assert best < 5, "the last epoch is the best one: this shows nothing"
+    assert torch.equal(weights(model), shown["ptd", best])
+    assert run.facts["selection_accuracy"] == [max(judged)] * 2
+
+    # Where the training began: with no steps, the best epoch of the estimation, or new weights.
+    start = weights(dataclasses.replace(method, plan=NONE).fit(tiny_run()))
+    agreed = [record["judged"] for record in run.history["estimation"]]
+    estimated = shown["estimation", agreed.index(max(agreed))]
+    assert torch.equal(start, estimated) == warm_start
+    assert torch.equal(start, weights(tiny_run().net("ptd"))) == (not warm_start)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_best_epoch_survives_an_interruption(stage: str, tmp_path: Path) -> None:
+    method = dataclasses.replace(TINY, selection_share=0.4, warm_start=True, best_epoch=True)
+    expected = weights(method.fit(tiny_run()))
+
+    def cut_off(at: str, epoch: int, model: nn.Module, ledger: Ledger) -> dict[str, float]:
+        if (at, epoch) == (stage, 3):
+            raise KeyboardInterrupt
+        return {}
+
+    with pytest.raises(KeyboardInterrupt):
+        method.fit(tiny_run(folder=tmp_path, checkpoint_seconds=0.0, after_epoch=cut_off))
+    resumed = method.fit(tiny_run(folder=tmp_path, checkpoint_seconds=0.0))
+    assert torch.equal(weights(resumed), expected)
+
+
+def test_a_best_epoch_needs_labels_to_choose_by() -> None:
+    with pytest.raises(ValueError, match=r"best_epoch=true.*selection_share=0; set it to 0\.1"):
+        PTD(best_epoch=True, selection_share=0.0)
 
 
 def test_negative_features_are_recorded() -> None:

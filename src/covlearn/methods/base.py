@@ -7,6 +7,7 @@ from typing import Any, NoReturn, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from covlearn.average import Judge
 from covlearn.data import Split
 from covlearn.engine import Objective, Plan
 from covlearn.ledger import Ledger
@@ -34,14 +35,15 @@ class Run(Protocol):
         labels: Tensor | None = None,
         mixup: bool = False,
         balanced_batches: int | None = None,
-        keep_best: bool = False,
+        keep_best: bool | Judge = False,
     ) -> Ledger:
         """Trains the model in place and returns what its last passes said of each example.
 
         ``labels`` stand in for the noisy ones as the targets of this stage; examples with −1 take
         no part. With ``keep_best`` the model ends as it was after the epoch that is best on the
-        validation part of the data or, without one, on held-out noisy labels. A stage that is
-        finished is read back from the disk, not trained again.
+        validation part of the data or, without one, on held-out noisy labels, or after that of
+        which the given judge thinks highest. A stage that is finished is read back from the disk,
+        not trained again.
         """
         ...
 

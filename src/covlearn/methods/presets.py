@@ -349,6 +349,13 @@ PUBLISHED_CIFAR: dict[str, Tree] = {
     "coteaching_plus": LONG_ADAM,
     "jocor": LONG_ADAM,
 }
+PUBLISHED_PTD: Tree = {
+    "estimation_plan": {"epochs": 4, "lr": 0.01, "momentum": 0.0, "weight_decay": 1e-4},
+    "plan": {"epochs": 49, "lr": 0.01, "lr_milestones": (), "weight_decay": 1e-4},
+    "revision_plan": {"epochs": 49, "weight_decay": 1e-4},  # 5, 50, 50: the loops leave one out
+    "warm_start": True,
+    "best_epoch": True,
+}
 # The CIFAR-100 code leaves β at one and multiplies the prior instead.
 SCALED_PRIOR: Tree = {"sieve_beta": {"value": 1.0}, "beta": {"value": 1.0}, "prior_scale": 10.0}
 # An average of the weights is worth points to every method, so that every method gets it.
@@ -369,7 +376,7 @@ BY_BOTH: dict[tuple[str, str], dict[str, Tree]] = {
         "cores": {"beta": {"value": 10.0}},
     },
     ("paper", "small"): {"cal": CONSTANT_BETA},
-    ("published", "cifar10"): PUBLISHED_CIFAR,
+    ("published", "cifar10"): PUBLISHED_CIFAR | {"ptd": PUBLISHED_PTD},
     ("published", "cifar100"): PUBLISHED_CIFAR | {"cal": PUBLISHED_SIEVE | SCALED_PRIOR},
     ("published", "clothing1m"): {"cal": {"sieve_regularizer_eps": 1e-2}},
     ("published", "small"): {"cal": TRAINING_PASS},

@@ -3,6 +3,7 @@
 import copy
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -32,9 +33,9 @@ class PTD:
     Parts are those of a non-negative factorisation of a CE network's features, their matrices are
     fitted at anchor points. A new network is then trained with T(x), and at last revised together
     with a slack ΔT. The labels of a tenth teach nothing: by them the network from before or from
-    after the revision is chosen. The authors' code chooses an epoch of the training before the
-    revision in this way, and the last one of the revision; here a stage ends with its last epoch.
-    Nor does it shuffle: here every stage does.
+    after the revision is chosen. The authors' code trains on with the network that T(x) was
+    estimated with and takes the epochs of both that fit these labels best (``warm_start``,
+    ``best_epoch``), and the last one of the revision. Nor does it shuffle: here every stage does.
     """
 
     estimation_plan: Plan = Plan(epochs=20, weight_decay=5e-4)
@@ -58,6 +59,11 @@ class PTD:
     selection_share: float = 0.1
     """The share of the noisy labels that teaches nothing and chooses; 0: none, and the revised
     network is taken."""
+    warm_start: bool = False
+    """Train with T(x) from the weights that it was estimated with, not from new ones."""
+    best_epoch: bool = False
+    """End the estimation and the training with T(x) as after the epoch that fits the labels that
+    choose best, not as after the last; it takes a selection_share."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -75,12 +81,17 @@ class PTD:
             raise ValueError(f"correction must be 'reweight' or 'forward', got {self.correction!r}")
         if not 0 <= self.selection_share < 1:
             raise ValueError(f"selection_share must lie in [0, 1), got {self.selection_share}")
+        if self.best_epoch and self.selection_share == 0:
+            raise ValueError(
+                "best_epoch=true chooses by labels that teach nothing, got selection_share=0; set "
+                "it to 0.1, or best_epoch to false"
+            )
 
     def fit(self, run: Run) -> nn.Module:
         """Three stages: cross-entropy, from which T(x) is estimated; training with it; revision."""
         choosing = self.choosing(run)
         labels = run.split.y.index_fill(0, choosing, -1) if len(choosing) else None
-        mixture_NR, parts_RKK = self.estimate(run, labels)
+        network, mixture_NR, parts_RKK = self.estimate(run, labels, choosing)
 
         def objective(*, revise: bool) -> PartDependent:
             return PartDependent(
@@ -91,16 +102,17 @@ class PTD:
                 revise=revise,
             )
 
-        model = run.net("ptd")
+        model = network if self.warm_start else run.net("ptd")
         training, revision = objective(revise=False), objective(revise=True)
-        run.train("ptd", model, training, self.plan, labels=labels)
+        fits_best = partial(training.noisy_accuracy, run, at=choosing) if self.best_epoch else False
+        run.train("ptd", model, training, self.plan, labels=labels, keep_best=fits_best)
         unrevised = copy.deepcopy(model)
         run.train("revision", model, revision, self.revision_plan, labels=labels)
         run.note(largest_revision=float(revision.slack.detach().abs().max()))
         if not len(choosing):
             return model
-        before = training.noisy_accuracy(run, unrevised, choosing)
-        after = revision.noisy_accuracy(run, model, choosing)
+        before = training.noisy_accuracy(run, unrevised, at=choosing)
+        after = revision.noisy_accuracy(run, model, at=choosing)
         run.note(
             selection_accuracy=[before, after], selected="ptd" if before > after else "revision"
         )
@@ -112,13 +124,27 @@ class PTD:
         order = counter.permutation(counter.key(run.seed, 0), len(run.split))
         return order[: round(self.selection_share * len(run.split))]
 
-    def estimate(self, run: Run, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        """h (N, R) and P (R, K, K). The noise rate they imply is recorded."""
+    def estimate(
+        self, run: Run, labels: Tensor | None, choosing: Tensor
+    ) -> tuple[nn.Module, Tensor, Tensor]:
+        """The network, h (N, R) and P (R, K, K). The noise rate they imply is recorded."""
         share = 100 / run.split.num_classes
         remedy = f"percentiles=({100 - share:.4g},{100 - share / 10:.5g})"
         check_anchors(self.percentiles[0], run.split.num_classes, remedy=remedy)
         network = run.net("estimation")
-        run.train("estimation", network, CrossEntropy(), self.estimation_plan, labels=labels)
+
+        def agreement(network: nn.Module) -> float:
+            predicted = run.predict(network)[0][choosing].argmax(dim=1)
+            return float((predicted == run.split.y[choosing]).double().mean())
+
+        run.train(
+            "estimation",
+            network,
+            CrossEntropy(),
+            self.estimation_plan,
+            labels=labels,
+            keep_best=agreement if self.best_epoch else False,
+        )
         logits, features = run.predict(network, features=True)
         assert features is not None
         mixture_NR = part_mixture(features, self.parts, seed=run.seed)
@@ -131,7 +157,7 @@ class PTD:
             estimated_rate=1 - float(pick(stay_NK, logits.argmax(dim=1)).mean()),
             negative_features=float((features < 0).float().mean()),
         )
-        return mixture_NR, parts_RKK
+        return network, mixture_NR, parts_RKK
 
 
 class PartDependent(Objective):
@@ -186,7 +212,7 @@ class PartDependent(Objective):
         )
         return -weight * (pick(probs, batch.y) + self.eps).log(), None
 
-    def noisy_accuracy(self, run: Run, model: nn.Module, at: Tensor) -> float:
+    def noisy_accuracy(self, run: Run, model: nn.Module, *, at: Tensor) -> float:
         """How often the likeliest noisy label, by pᵀT(x), is the one that the example has."""
         logits, _ = run.predict(model)
         by_part = torch.einsum(
