@@ -222,28 +222,21 @@ def test_a_mix_with_an_example_that_is_left_out_has_no_weight() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])
-def test_the_prior_of_a_target_is_its_mean(target: Any) -> None:
-    """Of rows of T̂ that is the prior of the noisy labels, so that CAL's own cannot be another."""
+def test_the_mean_of_a_target(target: Any) -> None:
+    """Of rows of T̂ it is the prior of the noisy labels; of D̂ it is not."""
     _, y, refined, posterior = drawn()
     run = LocalRun(Split(torch.zeros(SIZE, 1), y, CLASSES))
     kept = Refined(refined, keep=refined == y, score=torch.zeros(SIZE))
-    method = CAL(target=target, peer_prior="target", prior_scale=3.0)
-    found = method.targeted(view_of(run), kept, posterior.float()).prior / 3
-    noisy = replace(method, peer_prior="noisy").targeted(view_of(run), kept, posterior.float())
-    torch.testing.assert_close(noisy.prior / 3, class_shares(y, CLASSES))
+    objective = CAL(target=target).targeted(view_of(run), kept, posterior.float())
+    found = objective.target_of(torch.arange(SIZE))[0].mean(dim=0)
+    noisy = class_shares(y, CLASSES)
     expected = {
         "refined": class_shares(refined, CLASSES),
         "posterior": posterior.mean(dim=0).float(),
-    }.get(target, class_shares(y, CLASSES))
+    }.get(target, noisy)
     torch.testing.assert_close(found, expected)
-    assert not torch.allclose(class_shares(refined, CLASSES), class_shares(y, CLASSES))
-
-
-def test_examples_that_were_dropped_are_not_in_the_mean_target() -> None:
-    _, _, refined, _ = drawn()
-    refined[:20] = -1
-    found = targeted(refined, torch.eye(CLASSES)).mean_target()
-    torch.testing.assert_close(found, class_shares(refined[20:], CLASSES))
+    torch.testing.assert_close(objective.prior, noisy)
+    assert not torch.allclose(class_shares(refined, CLASSES), noisy)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -272,9 +265,6 @@ def test_each_target_trains_on_the_same_refined_labels(target: Any, scores: Any)
         ({"mixup": True}, "set target=refined"),
         ({"mixup": True, "relabel": True}, "set target=refined"),
         ({"mixup": True, "target": "refined", "rounds": 2}, "rounds=1"),
-        ({"peer_prior": "target"}, "set target=refined"),
-        ({"peer_prior": "target", "target": "refined", "peer": False}, "peer=true"),
-        ({"peer_prior": "own", "target": "refined"}, "peer_prior must be one of noisy, target"),
         ({"balanced_batches": -1}, "balanced_batches must be positive, got -1"),
         ({"sieve_balanced_batches": 0}, "sieve_balanced_batches must be positive, got 0"),
     ],

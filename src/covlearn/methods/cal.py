@@ -36,7 +36,6 @@ Scores = Literal["training", "evaluation", "averaged", "both"]
 Prior = Literal["root", "plain"]
 RoundsFrom = Literal["new", "last"]
 Judges = Literal["sieve", "both"]
-PeerPrior = Literal["noisy", "target"]
 SUREST = 0.5
 """The share of surest predictions in which a sieve that was trained on the labels themselves looks
 for evidence: of wrong labels it is less sure, so that the surest quarter has too few of them."""
@@ -100,9 +99,6 @@ class CAL:
     peer: bool = True
     """Subtract β Σ_k π_k ℓ_k, the base loss's own expectation, except over Forward (see
     :meth:`peer_strength`)."""
-    peer_prior: PeerPrior = "noisy"
-    """Whose class shares π are: those of the noisy labels, or of another ``target``. A class that
-    noise makes frequent is else pushed down where it is no more frequent than others."""
     base: Base = "ce"
     weighting: Weighting = "class"
     """Of the covariance: each class's mean by its share, as published, or each example alike."""
@@ -326,16 +322,13 @@ class CAL:
             of_class = SecondOrder.from_labels(
                 noisy, refined.label, num_classes, empty_class="identity"
             ).transition
-        objective = Targeted(
+        return Targeted(
             refined.label,
             of_class,
             prior=self.prior_scale * noisy_prior(run.split),
             beta=self.peer_strength(),
             posterior=posterior if soft else None,
         )
-        if self.peer_prior == "target":
-            objective.prior.copy_(self.prior_scale * objective.mean_target())
-        return objective
 
     def example_weight(self, run: Run, sieve: nn.Module | None, refined: Refined) -> Tensor | None:
         """γ(x), so that the examples that are left stand for all; None if nothing was dropped.

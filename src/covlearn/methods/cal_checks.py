@@ -19,7 +19,6 @@ CHOICES = (
     "target",
     "rounds_from",
     "judges",
-    "peer_prior",
 )
 
 
@@ -111,11 +110,6 @@ def _check_second_stage(cal: "CAL") -> None:
         )
     if cal.target != "noisy" and cal.balanced_subset is not None:
         raise ValueError(f"target={cal.target!r} takes all examples; leave balanced_subset out")
-    if cal.peer_prior == "target" and (cal.target == "noisy" or not cal.peer):
-        raise ValueError(
-            "peer_prior='target' is of the regulariser beside a target that is not noisy; set "
-            "target=refined (or another) and peer=true, or leave peer_prior out"
-        )
     if cal.mixup and (cal.target == "noisy" or cal.rounds > 1):
         raise ValueError(
             "mixup mixes the targets of two examples, and inputs are then seen mixed alone; set "

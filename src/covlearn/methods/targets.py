@@ -78,14 +78,6 @@ class Targeted(Regularised):
         loss = ((self.beta * self.prior - target) * log_p).sum(dim=1)
         return loss, kept.to(loss.dtype)
 
-    def mean_target(self) -> Tensor:
-        """(K,), of the examples that D̂ has a label of."""
-        kept = self.refined >= 0
-        if self.posterior is not None:
-            return self.posterior[kept].mean(dim=0) @ self.of_class
-        count = torch.bincount(self.refined[kept], minlength=len(self.of_class))
-        return (count / count.sum()).to(self.of_class) @ self.of_class
-
     def target_of(self, idx: Tensor) -> tuple[Tensor, Tensor]:
         """The targets (B, K) of the examples at ``idx``, and which of them D̂ has a label of."""
         refined = self.refined[idx]
