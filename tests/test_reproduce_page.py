@@ -1,10 +1,14 @@
-"""docs/reproduce.md: what differences between text and code are worth is what the records say."""
+"""docs/reproduce.md: what differences between text and code are worth is what the records say, and
+the epochs of a table are those that it would run."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from covlearn.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
@@ -69,3 +73,21 @@ def test_what_they_are_differences_to() -> None:
     texts = [f"{value:.2f}" for value in small]
     texts += [f"{large['best mean']:.2f}, {large['last mean']:.2f}", refined_right("published")]
     assert f"| as published, accuracy | {' | '.join(texts)} |" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("table1", "{} for Table 1"),
+        ("table3", "{} for Table 3"),
+        ("table4", "{} for Table 4"),
+    ],
+)
+def test_how_many_epochs_a_table_takes(
+    table: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(ROOT / "benchmarks" / f"{table}.toml")
+    assert main(["bench", file, "--dry-run", "--folder", str(tmp_path)]) == 0
+    epochs = re.search(r"([\d,]+) epochs in all", capsys.readouterr().out)
+    assert epochs is not None
+    assert words.format(epochs[1]) in " ".join(PAGE.split())
