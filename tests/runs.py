@@ -53,8 +53,9 @@ def fit(folder: Path, method: Method = METHOD, **options: Any) -> Result:
         "seed": 3,
         "holdout": 0.1,
         "checkpoint_seconds": 0.0,
+        "split": NOISY,
     }
-    return fit_and_evaluate(method, NOISY, folder=folder, **(defaults | options))
+    return fit_and_evaluate(method, folder=folder, **(defaults | options))
 
 
 def without_seconds(value: Any) -> Any:

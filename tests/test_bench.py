@@ -19,6 +19,7 @@ from covlearn.bench import execute
 from covlearn.bench.execute import run_cells
 from covlearn.bench.summary import collect, write_summary
 from covlearn.bench.table import Cell, cells_of, read_table
+from covlearn.stages import FollowedCheckpoint
 from tests.bench_table import command, small_table
 from tests.runs import assert_same_run
 
@@ -427,3 +428,31 @@ def test_pictures_are_drawn_of_what_was_run(small: Path, tmp_path: Path) -> None
     for path in drawn.values():
         pixels = np.asarray(Image.open(path).convert("L"))
         assert pixels.std() > 5, f"{path.name} is blank"
+    # Of other settings these runs are another table's.
+    here = ("--trials", "0", "--figures", str(tmp_path / "none"))
+    assert command(small, *here, "--set", "plan.epochs=5") == 0
+    assert not list((tmp_path / "none").iterdir())
+
+
+def test_pictures_are_of_runs_with_the_settings_asked_for(small: Path, tmp_path: Path) -> None:
+    options = ("--only", "row=ce", "--trials", "1", "--set", "plan.epochs=2")
+    assert command(small, *options, "--figures", str(tmp_path / "pictures")) == 0
+    assert (tmp_path / "pictures" / "accuracy_by_rate.png").exists()
+
+
+def test_a_shared_stage_that_another_process_clears_is_trained(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who runs cells of the same folder clears what it takes for left behind, at any moment."""
+    text = small.read_text().replace('method = "gce"', 'method = "cal"')
+    text = text.replace('["plan.lr=0.01"]', '["plan.lr=0.01", "sieve_plan.epochs=2"]')
+    small.write_text(text)
+    claim = FollowedCheckpoint.claim
+
+    def cleared(self: FollowedCheckpoint) -> None:
+        claim(self)
+        if self.shared is not None:
+            shutil.rmtree(self.shared.parent)
+
+    monkeypatch.setattr(FollowedCheckpoint, "claim", cleared)
+    assert command(small, "--only", "row=gce", "--trials", "1") == 0

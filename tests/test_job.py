@@ -75,6 +75,14 @@ def test_a_field_that_is_gone_counts_where_it_was_in_use() -> None:
     assert other_than(older, asked()) == ["method.plan.gone is true there, null here"]
 
 
+def test_a_run_from_when_there_was_another_prior_is_the_same_job_without_it() -> None:
+    older = recorded()
+    older["method"]["peer_prior"] = "noisy"
+    assert other_than(older, asked()) == []
+    older["method"]["peer_prior"] = "target"
+    assert other_than(older, asked()) == ['method.peer_prior is "target" there, null here']
+
+
 @pytest.mark.parametrize(("threshold", "labelled"), [(0.95, "agreed"), (0.6, "all")])
 def test_a_run_from_when_there_was_consistency_is_the_same_job_without_it(
     threshold: float, labelled: str

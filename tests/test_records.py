@@ -17,7 +17,7 @@ from hypothesis import given
 import covlearn
 from covlearn import records
 from covlearn.config import plain, typed
-from covlearn.records import Accuracy, Figure, Result, Stage, differences, start
+from covlearn.records import Accuracy, Figure, Result, Stage, differences, start_as
 
 CONFIG = {
     "format": 1,
@@ -156,30 +156,30 @@ def test_a_result_makes_the_round_trip() -> None:
 
 def test_a_new_folder_gets_its_configuration(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
-    assert start(folder, CONFIG, resume=False) is None
+    assert start_as(Result, folder, CONFIG, resume=False) is None
     assert records.read(folder).config == CONFIG
 
 
 def test_a_finished_run_is_read_back(tmp_path: Path) -> None:
     finish(tmp_path)
     newer = CONFIG | {"covlearn": "1"}
-    assert start(tmp_path, newer, resume=False) == RESULT
-    assert start(tmp_path, newer, resume=True) == RESULT
+    assert start_as(Result, tmp_path, newer, resume=False) == RESULT
+    assert start_as(Result, tmp_path, newer, resume=True) == RESULT
 
 
 def test_an_unfinished_run_needs_to_be_resumed(tmp_path: Path) -> None:
-    start(tmp_path, CONFIG, resume=True)  # nothing to resume yet: it starts
+    start_as(Result, tmp_path, CONFIG, resume=True)  # nothing to resume yet: it starts
     (tmp_path / "stages").mkdir()
     (tmp_path / "stages" / "a.pt.17.partial").touch()
     with pytest.raises(ValueError, match="unfinished run; continue it with --resume"):
-        start(tmp_path, CONFIG, resume=False)
-    assert start(tmp_path, CONFIG, resume=True) is None
+        start_as(Result, tmp_path, CONFIG, resume=False)
+    assert start_as(Result, tmp_path, CONFIG, resume=True) is None
     assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_a_folder_whose_first_write_was_killed_is_new(tmp_path: Path) -> None:
     (tmp_path / "config.json.17.partial").write_text("{")
-    assert start(tmp_path, CONFIG, resume=False) is None
+    assert start_as(Result, tmp_path, CONFIG, resume=False) is None
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -188,7 +188,7 @@ def test_another_configuration_is_refused_with_what_differs(tmp_path: Path, resu
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     other = CONFIG | {"method": {"name": "ce", "plan": {"epochs": 4}}, "preset": "paper"}
     with pytest.raises(ValueError, match=r"method\.plan\.epochs is 3 there, 4 here") as caught:
-        start(tmp_path, other, resume=resume)
+        start_as(Result, tmp_path, other, resume=resume)
     assert 'preset is null there, "paper" here' in str(caught.value)
     assert "seed" not in str(caught.value)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -217,13 +217,13 @@ def test_a_long_list_of_differences_is_cut() -> None:
 def test_what_is_no_run_of_ours_is_refused(tmp_path: Path, prepare: Any, message: str) -> None:
     prepare(tmp_path)
     with pytest.raises(ValueError, match=message):
-        start(tmp_path, CONFIG, resume=True)
+        start_as(Result, tmp_path, CONFIG, resume=True)
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     with pytest.raises(ValueError, match="must be a folder, but it is a file"):
-        start(tmp_path / "a", CONFIG, resume=False)
+        start_as(Result, tmp_path / "a", CONFIG, resume=False)
 
 
 def test_reading_where_nothing_was_run_says_so(tmp_path: Path) -> None:

@@ -109,6 +109,36 @@ def test_the_table_has_a_line_for_each_example_that_was_trained_on(finished: Pat
         assert (refined[n] == noisy[n]) or score > METHOD.lower
 
 
+def test_loss_and_how_often_learned_are_of_given_labels_alone(tmp_path: Path) -> None:
+    """A stage that is trained on D̂ says nothing of a label that D̂ does not have."""
+    fit(tmp_path, replace(METHOD, relabel=True, lower=-1.0, upper=1.0))
+    table = records.read(tmp_path).labels
+    assert table is not None
+    same = [new == old for new, old in zip(table["suggested"], table["given"], strict=True)]
+    assert {-1, 0, 1, 2} >= set(table["suggested"]) > {-1}
+    assert 0 < sum(same) < len(same)
+    for name in ("loss", "learned"):
+        assert [value is not None for value in table[name]] == same
+
+
+def test_what_people_decided_tells_runs_apart(tmp_path: Path) -> None:
+    """Labels that are held fixed are another run than labels that are not."""
+    free = replace(METHOD, threshold="argmax")
+    assert fit(tmp_path / "a", free).labels["changed"] > 0  # type: ignore[index]
+    fixed = replace(NOISY, trusted=torch.ones(len(NOISY), dtype=torch.bool))
+    with pytest.raises(ValueError, match="examples that a person decided on"):
+        fit(tmp_path / "a", free, split=fixed)
+    assert fit(tmp_path / "b", free, split=fixed).labels["changed"] == 0  # type: ignore[index]
+
+
+@pytest.mark.parametrize("scores", ["training", "evaluation", "averaged"])
+def test_a_label_is_kept_where_the_most_probable_class_is_it(scores: Any, tmp_path: Path) -> None:
+    result = fit(tmp_path, replace(METHOD, threshold="argmax", scores=scores))
+    assert result.labels is not None
+    assert result.facts["kept_share"] == pytest.approx(1 - result.labels["changed"], abs=1e-6)
+    assert 0 < result.facts["kept_share"] < 1
+
+
 def test_the_spread_of_the_scores_and_t_are_kept(finished: Path) -> None:
     table = records.read(finished).labels
     assert table is not None

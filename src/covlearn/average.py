@@ -9,6 +9,7 @@ rate nothing is left of them after thirty layers (docs/log.md), hence ``measure`
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
@@ -118,6 +119,11 @@ class Best(nn.Module):
 
     def look(self, model: nn.Module, record: Mapping[str, float]) -> None:
         """Copies the model if there was none as good."""
+        if not math.isfinite(record[self.entry]):
+            raise ValueError(
+                f"the best epoch is that of the highest {self.entry}, which must be a number, got "
+                f"{record[self.entry]}; end with the last epoch, or choose by more labels"
+            )
         if record[self.entry] > float(self.value):
             self.value.fill_(record[self.entry])
             self.model.load_state_dict(model.state_dict())

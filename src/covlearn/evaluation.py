@@ -204,23 +204,37 @@ class Recorder:
 
 
 def example_table(
-    noisy: Tensor, kept: Kept | None, ledger: Ledger | None, clean: Tensor | None
+    noisy: Tensor,
+    kept: Kept | None,
+    ledger: Ledger | None,
+    clean: Tensor | None,
+    learned_from: Tensor | None = None,
 ) -> dict[str, Sequence[Any] | None]:
-    """The columns of labels.csv; what is not known is None."""
+    """The columns of labels.csv; what is not known is None.
 
-    def column(values: Tensor | None) -> Any:
+    ``learned_from`` has the labels of the ledger's stage where they are not the given ones: of
+    other labels the ledger says nothing of the given.
+    """
+
+    def column(values: Tensor | None, known: Tensor | None = None) -> Any:
+        if values is None:
+            return None
         # As NumPy's own scalars, whose text is the shortest that reads back as the same float32.
-        return None if values is None else list(values.detach().cpu().numpy())
+        cells = list(values.detach().cpu().numpy())
+        if known is None:
+            return cells
+        return [cell if told else None for cell, told in zip(cells, known.tolist(), strict=True)]
 
     suggested, score = (None, None) if kept is None else kept[:2]
     ledger = ledger if ledger is not None and ledger.written else None
+    of_given = None if learned_from is None else learned_from.cpu() == noisy.cpu()
     return {
         "given": column(noisy),
         "suggested": column(suggested),
         "score": column(score),
         "prediction": column(None if ledger is None else ledger.prediction),
-        "loss": column(None if ledger is None else ledger.loss),
-        "learned": column(None if ledger is None else ledger.learned),
+        "loss": column(None if ledger is None else ledger.loss, of_given),
+        "learned": column(None if ledger is None else ledger.learned, of_given),
         "clean": column(clean),
     }
 
@@ -309,6 +323,8 @@ def described(
     chosen = {}
     if validation is not None:
         chosen = {"validation_x": digest(validation.x), "validation_y": digest(validation.y)}
+    if split.trusted is not None:
+        chosen["trusted"] = digest(split.trusted)
     return {
         "examples": len(split),
         "classes": split.num_classes,

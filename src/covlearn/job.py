@@ -27,6 +27,8 @@ BESIDE = ("net", "machine", "augmentation")
 """What can be set beside a method's own fields."""
 DETAILS_GONE = ("consistency_threshold", "consistency_labelled", "renew_decay")
 """Fields that are gone, and that said only how another one worked that is gone, too."""
+OFF = (("peer_prior", "noisy"),)
+"""Fields that are gone, with the value that was as if they had not been, if not nought."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ def _as_of_now(tree: Any, defaults: Any) -> Any:
     kept = {
         name: _as_of_now(item, defaults.get(name))
         for name, item in tree.items()
-        if name in defaults or (item and name not in DETAILS_GONE)
+        if name in defaults or (item and name not in DETAILS_GONE and (name, item) not in OFF)
     }
     return {**defaults, **kept}
 

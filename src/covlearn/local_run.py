@@ -68,6 +68,8 @@ class LocalRun:
     refined: tuple[Tensor, Tensor, str] | None = None
     refined_by: Tensor | None = None
     last_ledger: Ledger | None = None
+    last_labels: Tensor | None = None
+    """What the stage of that ledger was trained on, if not on the given labels."""
 
     def net(self, name: str) -> nn.Module:
         """A new network; its weights are a function of the run's seed and the name."""
@@ -160,7 +162,7 @@ class LocalRun:
         if checkpoint is not None and self.history[stage]:
             self.to_share = checkpoint
         if self.history[stage]:
-            self.last_ledger = ledger
+            self.last_ledger, self.last_labels = ledger, labels
         return ledger
 
     def threads(self, model: nn.Module, plan: Plan) -> contextlib.AbstractContextManager[None]:

@@ -204,11 +204,6 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return [_epoch(line, path, number) for number, line in enumerate([*lines, rest], 1) if line]
 
 
-def start(folder: Path, config: Mapping[str, Any], *, resume: bool) -> Result | None:
-    """:func:`start_as` of ``covlearn train``."""
-    return start_as(Result, folder, config, resume=resume)
-
-
 def start_as(
     kind: type[Outcome], folder: Path, config: Mapping[str, Any], *, resume: bool
 ) -> Outcome | None:
@@ -321,13 +316,14 @@ def without_links(path: str, flags: int) -> int:
 
 
 def write_table(path: Path, columns: Mapping[str, Sequence[Any] | None]) -> None:
-    """A CSV file with a line of names; a column that is None is left empty."""
+    """A CSV file with a line of names; a column or a cell that is None is left empty."""
     length = max((len(column) for column in columns.values() if column is not None), default=0)
-    cells = [[""] * length if column is None else column for column in columns.values()]
+    cells = [[None] * length if column is None else column for column in columns.values()]
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([str(cell) for cell in row] for row in zip(*cells, strict=True))
+    rows = zip(*cells, strict=True)
+    writer.writerows(["" if cell is None else str(cell) for cell in row] for row in rows)
     write_bytes(path, text.getvalue().encode())
 
 

@@ -156,7 +156,9 @@ def fit_and_evaluate(
         )
         if recording:
             records.write_metrics(folder, run.history)
-            table = example_table(run.split.y, run.refined, run.last_ledger, evaluator.clean)
+            table = example_table(
+                run.split.y, run.refined, run.last_ledger, evaluator.clean, run.last_labels
+            )
             records.write_table(folder / records.LABELS, {"idx": kept.tolist(), **table})
             refinement = evaluator.refinement(run.refined, run.refined_by)
             if refinement is not None:

@@ -67,13 +67,16 @@ class FollowedCheckpoint(Checkpoint):
         return state
 
     def _load(self) -> dict[str, Any] | None:
-        if self.shared is not None and self.shared.exists() and not self.path.exists():
-            records.write_bytes(self.path, self.shared.read_bytes())
+        if self.shared is not None and not self.path.exists():
+            # Whoever else runs cells of this table may clear what it takes for left behind.
+            with contextlib.suppress(FileNotFoundError):
+                records.write_bytes(self.path, self.shared.read_bytes())
         return super().load()
 
     def share(self) -> None:
         """Lets others have the stage, now that it is finished."""
         if self.shared is not None and not self.shared.exists() and distributed.process() == 0:
+            self.shared.parent.mkdir(parents=True, exist_ok=True)
             records.write_bytes(self.shared, self.path.read_bytes())
         self.release()
 

@@ -15,7 +15,7 @@ import pytest
 from covlearn import records
 from covlearn.cli import main
 from covlearn.locks import held
-from covlearn.records import start
+from covlearn.records import Result, start_as
 from tests.runs import assert_same_run, fit
 from tests.test_records import CONFIG
 
@@ -48,7 +48,7 @@ def mounted(place: Path, *options: str) -> Iterator[None]:
 def test_a_configuration_that_was_being_written_is_cleared_away(tmp_path: Path) -> None:
     (tmp_path / "config.json.17.partial").write_text("{")
     (tmp_path / "film.partial").touch()  # of somebody else
-    assert start(tmp_path, CONFIG, resume=True) is None
+    assert start_as(Result, tmp_path, CONFIG, resume=True) is None
     assert sorted(os.listdir(tmp_path)) == ["config.json", "film.partial"]
 
 

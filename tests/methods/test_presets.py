@@ -209,6 +209,7 @@ def test_what_a_hundred_classes_change(name: str) -> None:
         ("reweight_r", "percentile"): (97.0, None),
         ("coteaching_plus", "warm_up_epochs"): (20, 5),
         ("jocor", "agreement"): (0.9, 0.85),
+        ("ptd", "percentiles"): ((97.0, 99.0), (99.0, 99.9)),
         ("dmi", "plan.batch_size"): (128, 1000 if name == "recommended" else 128),
     }
     for (method, path), values in expected.items():

@@ -17,7 +17,7 @@ from covlearn.data import Batch, Split
 from covlearn.engine import Outputs, Plan
 from covlearn.ledger import Ledger
 from covlearn.methods.base import Method
-from covlearn.methods.ce import CE
+from covlearn.methods.ce import CE, CrossEntropy
 from covlearn.methods.ptd import (
     PTD,
     Correction,
@@ -352,6 +352,15 @@ def test_the_best_epoch_survives_an_interruption(stage: str, tmp_path: Path) -> 
 def test_a_best_epoch_needs_labels_to_choose_by() -> None:
     with pytest.raises(ValueError, match=r"best_epoch=true.*selection_share=0; set it to 0\.1"):
         PTD(best_epoch=True, selection_share=0.0)
+    with pytest.raises(ValueError, match=r"selection_share=0\.001 of \d+ examples is none"):
+        dataclasses.replace(TINY, best_epoch=True, selection_share=0.001).fit(tiny_run())
+
+
+def test_a_judge_must_say_a_number() -> None:
+    """Nothing is as good as NaN, and the network of before the training would be taken."""
+    run = tiny_run()
+    with pytest.raises(ValueError, match="judged, which must be a number, got nan"):
+        run.train("a", run.net("a"), CrossEntropy(), BRIEF, keep_best=lambda _: float("nan"))
 
 
 def test_negative_features_are_recorded() -> None:

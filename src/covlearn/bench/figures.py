@@ -1,39 +1,45 @@
 """Pictures of a table's records: PNG files beside the runs. Needs matplotlib, reads files alone."""
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from covlearn import records
-from covlearn.bench.summary import collect
-from covlearn.bench.table import Cell, Column, Row, Table
+from covlearn.bench.summary import Entry, collect, finished_results
+from covlearn.bench.table import Column, Row, Table
 from covlearn.metrics import calibration_error
 from covlearn.plain_files import read_json
 
 CURVES = {"test_accuracy": "test accuracy", "memorisation": "share of wrong labels fitted"}
 
 
-def draw(table: Table, folder: Path, out: Path) -> list[Path]:
-    """Every picture that the finished runs allow, each under a name of its own."""
+def draw(table: Table, folder: Path, out: Path, settings: Sequence[str] = ()) -> list[Path]:
+    """Every picture that the table's finished runs allow, each under a name of its own."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("pictures need matplotlib: pip install 'covlearn[plot]'")
     out.mkdir(parents=True, exist_ok=True)
-    drawn = [path for column in table.columns for path in _of_column(table, column, folder, out)]
-    if (path := _against_rate(table, folder, out / "accuracy_by_rate.png")) is not None:
+    drawn = [
+        path
+        for column in table.columns
+        for path in _of_column(table, column, folder, out, settings)
+    ]
+    entries = collect(table, folder, settings)
+    if (path := _against_rate(table, entries, out / "accuracy_by_rate.png")) is not None:
         drawn.append(path)
     return drawn
 
 
-def _of_column(table: Table, column: Column, folder: Path, out: Path) -> Iterator[Path]:
-    runs = {
-        row.name: (row, run)
-        for row in table.rows
-        if row.same_runs_as is None
-        and (run := folder / Cell(row, column, 0).path / records.RESULT).exists()
-    }
+def _of_column(
+    table: Table, column: Column, folder: Path, out: Path, settings: Sequence[str]
+) -> Iterator[Path]:
+    shown = {}
+    for row in table.rows:
+        if row.same_runs_as is None:
+            results, _ = finished_results(table, row, column, folder, settings)
+            if 0 in results:
+                shown[row.name] = (row, results[0][1])
     name = plain_name(column.name)
-    shown = {row_name: (row, run.parent) for row_name, (row, run) in runs.items()}
     for key, title in CURVES.items():
         if (path := _curves(column, shown, key, title, out / f"{name}_{key}.png")) is not None:
             yield path
@@ -127,11 +133,10 @@ def _reliability(refinement: dict[str, Any], where: str, path: Path) -> Path:
     return _saved(figure, path)
 
 
-def _against_rate(table: Table, folder: Path, path: Path) -> Path | None:
+def _against_rate(table: Table, entries: Sequence[Entry], path: Path) -> Path | None:
     """The figure that the table compares, by noise rate: one line a row, data set and noise."""
     figure, axes = _axes()
     drawn = False
-    entries = collect(table, folder)
     lines = dict.fromkeys(_data_and_noise(column) for column in table.columns)
     for row in table.rows:
         for data, noise in lines:

@@ -123,7 +123,7 @@ def bench(args: argparse.Namespace) -> int:
     if args.figures is not None:
         from covlearn.bench.figures import draw  # noqa: PLC0415
 
-        draw(table, folder, args.figures)
+        draw(table, folder, args.figures, args.set)
     if args.json:
         say(json.dumps(as_rows(entries)))
     else:

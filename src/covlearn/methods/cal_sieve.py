@@ -101,12 +101,14 @@ def refine_probs(cal: "CAL", run: Run, probs: Tensor) -> Refined:
 
 def refine(cal: "CAL", run: Run, score: Tensor, prediction: Tensor) -> Refined:
     """D̂ from scores and predictions, with the threshold that was asked for."""
+    noisy = run.split.y.cpu()
+    if cal.threshold == "argmax":
+        run.note(threshold=-torch.inf)
+        return Refined(prediction, keep=prediction == noisy, score=score)
     lower, upper = cal.lower, cal.upper
     if cal.threshold == "quantile":
         lower = quantile_threshold(score, cal.kept)
     elif cal.threshold == "auto":
         lower = auto_threshold(score)
-    elif cal.threshold == "argmax":
-        lower = -torch.inf
     run.note(threshold=lower)
-    return refine_scores(score, prediction, run.split.y.cpu(), lower=lower, upper=upper)
+    return refine_scores(score, prediction, noisy, lower=lower, upper=upper)

@@ -207,6 +207,7 @@ CIFAR100: dict[str, Tree] = CIFAR10 | {
     "coteaching_plus": {"plan": COMMON, "warm_up_epochs": 5},
     "forward": {"plan": COMMON, "percentile": None},
     "jocor": {"plan": COMMON, "agreement": 0.85},
+    "ptd": CIFAR10["ptd"] | {"percentiles": (99.0, 99.9)},
     "reweight_r": {"plan": COMMON, "percentile": None},
 }
 
@@ -384,12 +385,11 @@ BY_BOTH: dict[tuple[str, str], dict[str, Tree]] = {
     ("recommended", "cifar100"): AVERAGED
     | {
         "cal": AVERAGED["cal"] | SCALED_PRIOR | AVERAGED_SCORES,
-        # A determinant needs every class in the batch, percentiles must lie among 1 % of all.
+        # A determinant needs every class in the batch.
         "dmi": {
             "warm_up_plan": {"average": 0.999},
             "plan": {"average": 0.999, "batch_size": 1000},
         },
-        "ptd": AVERAGED["ptd"] | {"percentiles": (99.0, 99.9)},
     },
     ("recommended", "clothing1m"): {"dmi": {"plan": {"batch_size": 140}}},
     ("recommended", "small"): {

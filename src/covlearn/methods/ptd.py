@@ -122,7 +122,13 @@ class PTD:
     def choosing(self, run: Run) -> Tensor:
         """The positions of the examples whose labels choose; a function of the seed."""
         order = counter.permutation(counter.key(run.seed, 0), len(run.split))
-        return order[: round(self.selection_share * len(run.split))]
+        choosing = order[: round(self.selection_share * len(run.split))]
+        if self.selection_share and not len(choosing):
+            raise ValueError(
+                f"selection_share={self.selection_share:g} of {len(run.split)} examples is none to "
+                "choose by; raise it, or set it to 0"
+            )
+        return choosing
 
     def estimate(
         self, run: Run, labels: Tensor | None, choosing: Tensor
