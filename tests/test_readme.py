@@ -53,6 +53,7 @@ def claims() -> list[str]:
         peers("average_precision", "cleanlab"),
         peers("f1", "cleanlab"),
         peers("repaired", "cleanlab"),
+        peers("refined_right", "cleanlab"),
         f"takes {statistics.median(plain['engine, s'][1:]):.2f} s an epoch",
         f"{plain['plain / engine']:.1f} times as fast",
         f"{trial:.0f} s by a short run's figures",
