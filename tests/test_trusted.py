@@ -1,6 +1,7 @@
 """Labels that a person decided on: how they are read, and that nothing changes them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from covlearn import cells, cli
 from covlearn.data import Split
 from covlearn.inputs import read_examples
-from covlearn.inputs.trusted import read_trusted, with_trusted
+from covlearn.inputs.trusted import Decision, read_trusted, with_trusted
 from covlearn.methods.crossfit import CrossFittedCAL
 from covlearn.methods.folds import stratified_folds
 from covlearn.noise import symmetric
@@ -208,7 +209,32 @@ def test_a_subset_keeps_its_decisions() -> None:
 )
 def test_tables_of_decisions(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "decisions.csv").write_bytes(content)
-    assert read_trusted(tmp_path / "decisions.csv") == {"k1": "=birch()", "k2": "ash"}
+    found = read_trusted(tmp_path / "decisions.csv")
+    assert found == {"k1": Decision("=birch()"), "k2": Decision("ash")}
+
+
+def test_decisions_on_a_table_that_was_sorted_anew_are_refused(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ids that are row numbers name other rows then."""
+    frame = pd.read_csv(table).drop(columns="key")
+    file, moved = tmp_path / "decisions.csv", tmp_path / "moved.csv"
+    rows = [(n, "cedar" if n < 3 else frame["kind"][n], frame["kind"][n]) for n in range(6)]
+    cells.write_cells(file, ("id", "label", "given"), [tuple(map(str, row)) for row in rows])
+    frame.to_csv(moved, index=False)
+    again = ["fit", "--label", "kind", "--trusted", str(file), "--dry-run"]
+    assert cli.main([*again, "--out", str(tmp_path / "run"), str(moved)]) == 0
+    frame.loc[:2, "kind"] = "cedar"  # as the decisions say: somebody has mended the source
+    frame.to_csv(moved, index=False)
+    assert cli.main([*again, "--out", str(tmp_path / "run"), str(moved)]) == 0
+    frame.sort_values("kind").to_csv(moved, index=False)
+    capsys.readouterr()
+    assert cli.main([*again, "--out", str(tmp_path / "run"), str(moved)]) == 2
+    error = capsys.readouterr().err
+    assert re.search(
+        r"where '\d' is labelled '[^']+', and the source says '[^']+' \(\d of 6", error
+    )
+    assert "take the column given out" in error
 
 
 @pytest.mark.parametrize(("written", "meant"), [("9.0", "9"), ("10", "10"), ("9.", "9")])
@@ -217,11 +243,11 @@ def test_a_number_names_its_class_however_it_is_written(written: str, meant: str
     examples = read_examples(
         pd.DataFrame({"a": np.random.default_rng(0).normal(size=12), "label": [9, 10, 11] * 4})
     )
-    decided = with_trusted(examples, {"0": written}, Path("decisions.csv"))
+    decided = with_trusted(examples, {"0": Decision(written)}, Path("decisions.csv"))
     assert decided.given is not None
     assert decided.given[0] == meant
     with pytest.raises(ValueError, match=r"label '9\.5', which is no class of the source"):
-        with_trusted(examples, {"0": "9.5"}, Path("decisions.csv"))
+        with_trusted(examples, {"0": Decision("9.5")}, Path("decisions.csv"))
 
 
 def annotated(task: dict[str, Any], *labels: str, cancelled: bool = False) -> dict[str, Any]:
@@ -252,7 +278,10 @@ def test_the_way_through_label_studio(run: Path, table: Path, tmp_path: Path) ->
     file = tmp_path / "export.json"
     file.write_text(json.dumps(exported))
     names = [task["data"]["id"] for task in tasks]
-    assert read_trusted(file) == {names[0]: given, names[1]: suggested}
+    assert read_trusted(file) == {
+        names[0]: Decision(given),
+        names[1]: Decision(suggested),
+    }
     assert cli.main(fitting(table, tmp_path / "run", file)) == 0
     labels = pd.DataFrame(cells.read_cells(tmp_path / "run" / "labels.csv")).set_index("id")
     assert labels.loc[names[:2], "given"].tolist() == [given, suggested]

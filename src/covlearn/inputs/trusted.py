@@ -1,6 +1,8 @@
 """Labels that a person decided on: what comes back from the report's page or from Label Studio.
 
-A CSV file has the columns id and label, others are not looked at. Label Studio's JSON export is a
+A CSV file has the columns id and label, and may have given, what the source said when the decision
+was made: ids that are row numbers name other rows when a table is sorted anew, and where the source
+says something else now the file is refused. Label Studio's JSON export is a
 list of tasks, each with its annotations: the id is that in the task's data, as ``covlearn clean
 --as label-studio`` wrote it there, and the label is the choice. Tasks without an annotation, or
 with one that was skipped, decide nothing.
@@ -10,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,41 +24,49 @@ from covlearn.inputs.table_files import read_table
 from covlearn.plain_files import parse_json
 
 
-def read_trusted(path: Path) -> dict[str, str]:
-    """The label of each id that was decided on; two different ones for an id are refused."""
+class Decision(NamedTuple):
+    """The label that a person decided on, and the one that they saw, if that is known."""
+
+    label: str
+    given: str | None = None
+
+
+def read_trusted(path: Path) -> dict[str, Decision]:
+    """What was decided of each id; two different labels for an id are refused."""
     if not path.is_file():
         raise ValueError(f"{path} is not there; --trusted takes a CSV file or Label Studio's JSON")
     pairs = _from_label_studio(path) if path.suffix.lower() == ".json" else _from_table(path)
-    decided: dict[str, str] = {}
-    for key, text in pairs:
-        label = unicodedata.normalize("NFC", text.strip())
+    decided: dict[str, Decision] = {}
+    for key, *texts in pairs:
+        label, given = (unicodedata.normalize("NFC", text.strip()) for text in texts)
         if not key:
             raise ValueError(f"{path} has a label without an id, {label!r}; name the example")
         if not label:
             raise ValueError(f"{path} has no label for {key!r}; give one, or take the line out")
-        if decided.setdefault(key, label) != label:
+        before = decided.setdefault(key, Decision(label, given or None)).label
+        if before != label:
             raise ValueError(
-                f"{path} decides twice on {key!r}, for {decided[key]!r} and for {label!r}; keep one"
+                f"{path} decides twice on {key!r}, for {before!r} and for {label!r}; keep one"
             )
     if not decided:
         raise ValueError(f"{path} holds no decision; decide on an example first")
     return decided
 
 
-def with_trusted(examples: Examples, decided: Mapping[str, str], path: Path) -> Examples:
+def with_trusted(examples: Examples, decisions: Mapping[str, Decision], path: Path) -> Examples:
     """The examples with the decided labels in place of those that the source gives."""
     if examples.given is None:
         raise ValueError(f"the source must have labels for {path} to replace some, got none")
     there = set(examples.ids)
-    unknown = [key for key in decided if key not in there]
+    unknown = [key for key in decisions if key not in there]
     if unknown:
         left_out = {item.id for item in examples.skipped}
         why = " (left out, as it cannot be used)" if unknown[0] in left_out else ""
         raise ValueError(
-            f"{path} must name examples of the source, but {len(unknown):,} of {len(decided):,} "
+            f"{path} must name examples of the source, but {len(unknown):,} of {len(decisions):,} "
             f"ids are not there: {some([repr(key) for key in unknown])}{why}"
         )
-    decided = {key: _as_class(label, examples.classes) for key, label in decided.items()}
+    decided = {key: _as_class(each.label, examples.classes) for key, each in decisions.items()}
     for key, label in decided.items():
         if label not in examples.classes:
             known = f"; its classes are {some(examples.classes, listed=8)}"
@@ -73,6 +83,19 @@ def with_trusted(examples: Examples, decided: Mapping[str, str], path: Path) -> 
         for key, label in zip(examples.ids, examples.given, strict=True)
         if key in decided
     }
+    moved = [
+        (key, given, before[key])
+        for key, (_, given) in decisions.items()
+        if given is not None
+        and before[key] not in (_as_class(given, examples.classes), decided[key])
+    ]
+    if moved:
+        key, then, now = moved[0]
+        raise ValueError(
+            f"{path} was made where {key!r} is labelled {then!r}, and the source says {now!r} "
+            f"({len(moved):,} of {len(decisions):,} decisions are so): its rows may be in another "
+            "order; name a column with ids (--id), or take the column given out of the file"
+        )
     return replace(
         examples,
         given=given,
@@ -87,19 +110,20 @@ def _as_class(label: str, classes: Sequence[str]) -> str:
     return match[1] if label not in classes and match and match[1] in classes else label
 
 
-def _from_table(path: Path) -> Iterator[tuple[str, str]]:
-    table = read_table(path, verbatim=["id", "label"])
+def _from_table(path: Path) -> Iterator[tuple[str, str, str]]:
+    table = read_table(path, verbatim=["id", "label", "given"])
     missing = [name for name in ("id", "label") if name not in table]
     if missing:
         raise ValueError(
             f"{path} must have the columns id and label, got {some(list(table), listed=8)}"
         )
-    table = table[["id", "label"]].astype(object)
-    for key, label in table.where(table.notna(), "").itertuples(index=False):
-        yield restored(str(key)), restored(str(label))
+    table = table.reindex(columns=["id", "label", "given"]).astype(object)
+    for cells in table.where(table.notna(), "").itertuples(index=False):
+        key, label, given = (restored(str(cell)) for cell in cells)
+        yield key, label, given
 
 
-def _from_label_studio(path: Path) -> Iterator[tuple[str, str]]:
+def _from_label_studio(path: Path) -> Iterator[tuple[str, str, str]]:
     try:
         tasks = parse_json(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
@@ -130,7 +154,8 @@ def _from_label_studio(path: Path) -> Iterator[tuple[str, str]]:
                 raise ValueError(
                     f"{path} must choose one label an example, got {_listed(chosen)} for {key!r}"
                 )
-            yield str(key), str(chosen[0])
+            # What a task calls given is an earlier decision where there was one.
+            yield str(key), str(chosen[0]), ""
 
 
 def _listed(chosen: list[Any]) -> str:
