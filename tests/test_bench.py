@@ -114,7 +114,7 @@ def test_a_cell_that_fails_stops_no_other(small: Path, capsys: pytest.CaptureFix
     small.write_text(text)
     assert command(small, "--trials", "1", "--only", "rate=0.2") == 1
     captured = capsys.readouterr()
-    assert "data/0.2/gce/0: ValueError: stage gce: epoch 0" in captured.err
+    assert "data/0.2/gce/0: stage gce: epoch 0" in captured.err
     assert "[1/2] data/0.2/ce/0: best" in captured.err
     entries = {each.row.name: each for each in collect(read_table(small), small.parent / "runs")
                if each.column.rate == 0.2}  # fmt: skip
@@ -356,6 +356,22 @@ def test_only_takes_alternatives(small: Path) -> None:
         cell.path for cell in cells_of(table, trials=1, only=["row=ce,rate=0.20", "method=gce"])
     ]
     assert paths == ["data/0.2/ce/0", "data/0.2/gce/0", "data/0.4/gce/0"]
+    with pytest.raises(
+        ValueError, match="no cell of this table has method=gec; did you mean 'gce'"
+    ):
+        list(cells_of(table, trials=1, only=["method=gec"]))
+
+
+def test_a_table_without_numbers_of_a_paper_shows_none(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(small, "--trials", "1", "--only", "row=ce") == 0
+    assert "(paper" in capsys.readouterr().out
+    small.write_text(small.read_text().partition("[expected.ce]")[0])
+    assert command(small, "--trials", "1", "--only", "row=ce") == 0
+    said = capsys.readouterr().out
+    assert "paper" not in said
+    assert "best: mean ± std (n); files: " in said
 
 
 def test_a_rate_is_known_by_the_noise(small: Path) -> None:
@@ -370,11 +386,13 @@ def test_a_dry_run_says_where_another_run_is(
     assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
     capsys.readouterr()
     only = ["--trials", "1", "--dry-run", "--only", "row=ce"]
-    assert command(small, *only, "--set", "plan.epochs=2") == 0
+    assert command(small, *only, "--set", "plan.epochs=2") == 1
     said = capsys.readouterr().out
     assert "data/0.2/ce/0: holds a run of another configuration: " in said
     assert "choose another --folder" in said
-    assert said.endswith("1 of 2 cells are to be run, 2 epochs in all at most\n")
+    assert said.endswith(
+        "1 of 2 cells are to be run, 2 epochs in all at most; 1 would fail, as said above\n"
+    )
 
 
 def test_a_result_that_is_more_than_a_pipe_holds_comes_back(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.results import BEYOND
 from benchmarks.results import TABLES as PAPER
 from covlearn.bench.execute import check_jobs
+from covlearn.bench.found import found_in
 from covlearn.bench.summary import (
     as_markdown,
     as_rows,
@@ -98,7 +99,8 @@ def test_a_row_may_be_of_a_stage_on_the_way() -> None:
     rows = {row.name: row for row in table.rows}
     for column in table.columns:
         (whole, best, at_65) = (
-            entry(table, rows[name], column, folder) for name in ("both", "sieve", "sieve at 65")
+            entry(table, rows[name], column, folder, found_in(table, column, folder))
+            for name in ("both", "sieve", "sieve at 65")
         )
         place = folder / column.name / "both" / "0"
         result = read_result(place)
@@ -124,7 +126,9 @@ def test_a_row_may_be_of_a_stage_on_the_way() -> None:
 def test_a_stage_that_runs_do_not_have_is_named() -> None:
     table = read("table3")
     row = replace(next(row for row in table.rows if row.name == "sieve"), stage="seive")
-    found = entry(table, row, table.columns[0], RESULTS / "table3")
+    column = table.columns[0]
+    there = found_in(table, column, RESULTS / "table3")
+    found = entry(table, row, column, RESULTS / "table3", there)
     assert found.ours is None
     assert found.left_out == ("cifar10/0.2/both/0: row sieve is of stage seive, got sieve, cal",)
 

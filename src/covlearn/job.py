@@ -144,7 +144,7 @@ def other_than(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
     """
     recorded, method = config.get("job"), config.get("method")
     if job["method"] not in METHODS or not isinstance(recorded, Mapping):
-        return differences(recorded, job, path="job")
+        return differences(recorded, job, path="job") or _changed_since(method, job)
     if not isinstance(method, Mapping):
         return [f"method must be its settings, got {method!r}; the record is damaged"]
     try:
@@ -164,6 +164,18 @@ def other_than(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
         *differences(then, {"name": job["method"], **plain(now)}, path="method"),
         *protocols,
     ]
+
+
+def _changed_since(method: Any, job: Mapping[str, Any]) -> list[str]:
+    """Where a method of one's own comes out otherwise now; one that is not at hand cannot tell."""
+    try:
+        now = settled(typed(Job, dict(job)))[0]
+    except ValueError:
+        return []
+    if not isinstance(method, Mapping):
+        return [f"method must be its settings, got {method!r}; the record is damaged"]
+    then = {name: item for name, item in method.items() if name != "name"}
+    return differences(_as_of_now(then, plain(type(now)())), plain(now), path="method")
 
 
 def _own_and_others(settings: Iterable[str]) -> tuple[Tree, dict[str, Tree]]:

@@ -15,6 +15,10 @@ _locks: set[int] = set()
 """Descriptors of the folders that this process holds."""
 
 
+class Held(ValueError):
+    """Another process is at work there."""
+
+
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Keeps others out of a run folder, as far as the system can; ends with the process."""
@@ -27,7 +31,7 @@ def held(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(
+            raise Held(
                 f"another process is at work in {folder}; wait for it, or choose another folder"
             ) from None
         except OSError:
@@ -37,6 +41,20 @@ def held(folder: Path) -> Iterator[None]:
         if lock in _locks:  # not so in a process that was forked off
             _locks.remove(lock)
             os.close(lock)
+
+
+def in_use(file: Path) -> bool:
+    """Whether another process holds a lock file."""
+    if fcntl is None:
+        return False
+    with contextlib.suppress(FileNotFoundError), file.open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # a file system without locks
+            return False
+    return False
 
 
 def _let_go() -> None:

@@ -16,9 +16,15 @@ from typing import Any
 from covlearn import records
 from covlearn.bench.table import Cell, Table, job_of
 from covlearn.config import typed
-from covlearn.data.sources import Source, check_data_name, check_noise, load_data
+from covlearn.data.cifar import CIFAR
+from covlearn.data.sources import Source, check_data_name, check_noise, is_folder, load_data
+from covlearn.engine import Plan
 from covlearn.evaluation import Progress
-from covlearn.job import Job, make_machine, other_than, run_job, settled
+from covlearn.job import Job, make_machine, other_than, protocol_of, run_job, settled
+from covlearn.locks import Held, in_use
+from covlearn.methods import Method
+from covlearn.nets import builder_of
+from covlearn.noise.registry import published_entry
 from covlearn.records import Result
 
 Ended = tuple[str, Result | None, str | None]
@@ -26,6 +32,7 @@ Ended = tuple[str, Result | None, str | None]
 Runner = Callable[["dict[str, Task]", Path], Iterator[Ended]]
 """Runs the tasks of a table's folder elsewhere, and yields each when it is done."""
 SHARED = ".stages"  # below a column's folder, while its cells are run
+ELSEWHERE = "another process is at work on it, and it is left to that one"
 
 
 @dataclass(frozen=True)
@@ -50,25 +57,79 @@ class Task:
 
 
 def check_jobs(
-    table: Table, cells: Sequence[Cell], *, settings: Sequence[str], published: Path | None = None
+    table: Table,
+    cells: Sequence[Cell],
+    *,
+    settings: Sequence[str],
+    published: Path | None = None,
+    folder: Path | None = None,
 ) -> None:
-    """Says what is wrong with any cell before the first one is run."""
+    """Says what is wrong with any cell before the first one is run.
+
+    With the ``folder`` of a table that is run on this machine, the files must be there of cells
+    that are not finished.
+    """
     for cell in cells:
         job = typed(Job, job_of(table, cell, settings))
         try:
-            _, others = settled(job)
+            method, others = settled(job)
             make_machine("cpu", others["machine"])
+            protocol = protocol_of(job)
+            builder_of(job.net or protocol.net)
+            share = protocol.holdout if job.holdout is None else job.holdout
+            if not 0 <= share < 1:
+                raise ValueError(f"holdout must lie in [0, 1), got {share:g}; a tenth is 0.1")
+            check_figure_of(
+                table.figure_of(cell.row), method, chosen=share > 0 or is_folder(job.data)
+            )
         except ValueError as error:
             raise ValueError(f"row {cell.row.name}: {error}") from error
         try:
             check_data_name(job.data)
-            check_noise(job.noise)
+            check_noise_of(job.data, job.noise)
+            if folder is not None and not (folder / cell.path / records.RESULT).exists():
+                check_files(job)
             if cell.trial == 0 and published is not None and cell.column.published is not None:
                 file = published / cell.column.published
                 if not file.is_file():
                     raise ValueError(f"there is no published file {file}")
         except ValueError as error:
             raise ValueError(f"column {cell.column.name}: {error}") from error
+
+
+def check_figure_of(figure: str, method: Method, *, chosen: bool) -> None:
+    """The figure of a row must be one that its runs will have."""
+    epochs = [plan.epochs for plan in vars(method).values() if isinstance(plan, Plan)]
+    kind, _, number = figure.partition(":")
+    if kind == "epoch" and epochs and int(number) > max(epochs):
+        raise ValueError(
+            f"figure={figure} is of an epoch that no stage has, the longest has {max(epochs)}; "
+            "lower it, or train for longer"
+        )
+    if figure == "selected" and not chosen:
+        raise ValueError(
+            "figure=selected is of the epoch that held-out labels choose, and none are held out; "
+            "set holdout in the table, as holdout=0.1, or another figure"
+        )
+
+
+def check_noise_of(data: str, noise: str) -> None:
+    """The noise must be one that the data can have."""
+    kind, _, rate = check_noise(noise)
+    if kind in ("published", "as_published"):
+        if data in CIFAR:
+            published_entry(data, rate)
+        elif not data.endswith(".npz"):  # which may hold CIFAR
+            raise ValueError(f"{kind} noise is for {' and '.join(CIFAR)}, got {data}")
+
+
+def check_files(job: Job) -> None:
+    """The files that a job names must be there."""
+    kind, named, _ = check_noise(job.noise)
+    if job.data.endswith(".npz") and not Path(job.data).is_file():
+        raise ValueError(f"there is no file {job.data}; check the path")
+    if kind == "file" and not Path(named.partition("#")[0]).is_file():
+        raise ValueError(f"there is no label file {named.partition('#')[0]}; check the path")
 
 
 def run_cells(
@@ -86,11 +147,10 @@ def run_cells(
 ) -> Iterator[Outcome]:
     """Runs what is not done, yields each cell when it is; one that fails stops no other.
 
-    On this machine, so many ``processes`` at a time, or by a ``runner`` that has others.
+    On this machine, so many ``processes`` at a time, or by a ``runner`` that has others. A cell
+    that another process works at is put off to the end, and left to that process if it still does.
     """
     by_path = {cell.path: cell for cell in cells}  # rows may share their runs
-    for column in {cell.column.name for cell in cells}:
-        shutil.rmtree(folder / column / SHARED, ignore_errors=True)  # of an earlier, cut off time
     tasks = {}
     for path, cell in by_path.items():
         recorded = job_of(table, cell, settings)
@@ -100,25 +160,39 @@ def run_cells(
         place = folder / path
         tasks[path] = Task(job, recorded, place, place.parents[1] / SHARED / place.name, device,
                            keep_models)  # fmt: skip
+    for shared in {task.shared for task in tasks.values()}:
+        clear(shared)  # of an earlier, cut off time
     waiting = [task.shared for task in tasks.values()]
-    outcomes: Iterator[Ended]
-    if runner is not None:
-        outcomes = runner(tasks, folder)
-    elif processes == 1:
-        outcomes = (
-            (path, *attempt(task, None if progress is None else progress(by_path[path])))
-            for path, task in tasks.items()
-        )
-    else:
-        outcomes = side_by_side(tasks, processes)
-    for path, result, error in outcomes:
-        shared = tasks[path].shared
-        waiting.remove(shared)
-        if shared not in waiting:
-            shutil.rmtree(shared, ignore_errors=True)  # checkpoints are large, and nobody asks
-            if not any(shared.parent.iterdir() if shared.parent.exists() else ()):
-                shutil.rmtree(shared.parent, ignore_errors=True)
-        yield Outcome(by_path[path], result, error)
+
+    def ended(tasks: dict[str, Task]) -> Iterator[Ended]:
+        if runner is not None:
+            yield from runner(tasks, folder)
+        elif processes == 1:
+            for path, task in tasks.items():
+                follower = None if progress is None else progress(by_path[path])
+                yield (path, *attempt(task, follower))
+        else:
+            yield from side_by_side(tasks, processes)
+
+    put_off: dict[str, Task] = {}
+    for last in (False, True):
+        for path, result, error in ended(put_off if last else tasks):
+            if error == ELSEWHERE and not last:
+                put_off[path] = tasks[path]
+                continue
+            shared = tasks[path].shared
+            waiting.remove(shared)
+            if shared not in waiting:
+                clear(shared)  # checkpoints are large, and nobody asks
+            yield Outcome(by_path[path], result, error)
+
+
+def clear(shared: Path) -> None:
+    """Deletes shared stages, unless another process that runs cells of the table is at one."""
+    if not any(in_use(lock) for lock in shared.glob("*.lock")):
+        shutil.rmtree(shared, ignore_errors=True)
+        with contextlib.suppress(OSError):  # other trials have theirs
+            shared.parent.rmdir()
 
 
 def attempt(task: Task, progress: Progress | None = None) -> tuple[Result | None, str | None]:
@@ -137,12 +211,20 @@ def attempt(task: Task, progress: Progress | None = None) -> tuple[Result | None
             shared_stages=task.shared,
             recorded=task.recorded,
         )
+    except Held:
+        return None, ELSEWHERE
     except Exception as error:  # one cell's failure must not take the others with it
-        return None, f"{type(error).__name__}: {error}"
+        return None, in_words(error)
     if not task.keep_models:
         for name in (records.MODEL, records.LABELS, records.PROBS):
             (folder / name).unlink(missing_ok=True)
     return result, None
+
+
+def in_words(error: Exception) -> str:
+    """What a user can do something about as it says; else with what kind of error it is."""
+    known = isinstance(error, ValueError | OSError) and str(error)
+    return str(error) if known else f"{type(error).__name__}: {error}"
 
 
 def finished(task: Task) -> Result | None:

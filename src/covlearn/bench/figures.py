@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from covlearn import records
-from covlearn.bench.summary import Entry, collect, finished_results
+from covlearn.bench.found import found_in
+from covlearn.bench.summary import Entry, collect
 from covlearn.bench.table import Column, Row, Table
 from covlearn.metrics import calibration_error
 from covlearn.plain_files import read_json
@@ -33,12 +34,12 @@ def draw(table: Table, folder: Path, out: Path, settings: Sequence[str] = ()) ->
 def _of_column(
     table: Table, column: Column, folder: Path, out: Path, settings: Sequence[str]
 ) -> Iterator[Path]:
-    shown = {}
-    for row in table.rows:
-        if row.same_runs_as is None:
-            results, _ = finished_results(table, row, column, folder, settings)
-            if 0 in results:
-                shown[row.name] = (row, results[0][1])
+    found = found_in(table, column, folder, settings)
+    shown = {
+        row.name: (row, found[row.name][0][0][1])
+        for row in table.rows
+        if row.same_runs_as is None and 0 in found[row.name][0]
+    }
     name = plain_name(column.name)
     for key, title in CURVES.items():
         if (path := _curves(column, shown, key, title, out / f"{name}_{key}.png")) is not None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from covlearn import cells, records
-from covlearn.bench.table import FIGURES, Cell, Column, Row, Table, job_of
-from covlearn.job import other_than
+from covlearn.bench.found import Found, found_in
+from covlearn.bench.table import FIGURES, Cell, Column, Row, Table, rate_of
 from covlearn.plain_files import read_json
 
 NOTHING = "—"
@@ -83,13 +83,11 @@ class Difference:
 def paired(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Difference]:
     """The differences that the table asks for, over the trials that both rows have."""
     rows = {row.name: row for row in table.rows}
-    found = []
+    found = {each.name: found_in(table, each, folder, settings) for each in table.columns}
+    gaps_of = []
     for first, second in table.pairs:
         for column in table.columns:
-            ours, theirs = (
-                finished_results(table, rows[name], column, folder, settings)[0]
-                for name in (first, second)
-            )
+            ours, theirs = (found[column.name][name][0] for name in (first, second))
             for rule in ("best", "last"):
                 gaps = [
                     100 * (a - b)
@@ -100,57 +98,25 @@ def paired(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Dif
                 if gaps:
                     error = statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else None
                     mean = statistics.fmean(gaps)
-                    found.append(
+                    gaps_of.append(
                         Difference(first, second, column.name, rule, mean, error, len(gaps))
                     )
-    return found
-
-
-def finished_results(
-    table: Table, row: Row, column: Column, folder: Path, settings: Sequence[str] = ()
-) -> tuple[dict[int, tuple[records.Result, Path]], list[str]]:
-    """The results of the trials that are finished, in order, with their folders.
-
-    And what was left out, in words: runs that cannot be read, or that are not this table's.
-    """
-    place = (folder / Cell(row, column, 0).path).parent
-    finished = {
-        int(path.parent.name): path.parent
-        for path in place.glob(f"*/{records.RESULT}")
-        if path.parent.name.isdecimal()
-    }
-    results, left_out = {}, []
-    for trial, there in sorted(finished.items()):
-        name = there.relative_to(folder).as_posix()
-        try:
-            result = records.read_result(there)
-            config = records.read_config(there)
-        except ValueError as error:
-            left_out.append(f"{name}: {error}")
-            continue
-        job = job_of(table, Cell(row, column, trial), settings)
-        differing = other_than(config, job)
-        if differing:
-            left_out.append(f"{name}: {'; '.join(differing[:3])}")
-        elif result is not None:
-            results[trial] = (result, there)
-    return results, left_out
+    return gaps_of
 
 
 def collect(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Entry]:
     """Every row and column with the trials that are finished; the others have no figures."""
+    found = [found_in(table, column, folder, settings) for column in table.columns]
     return [
-        entry(table, row, column, folder, settings)
+        entry(table, row, column, folder, its)
         for row in table.rows
-        for column in table.columns
+        for column, its in zip(table.columns, found, strict=True)
     ]
 
 
-def entry(
-    table: Table, row: Row, column: Column, folder: Path, settings: Sequence[str] = ()
-) -> Entry:
-    """One row in one column."""
-    results, left_out = finished_results(table, row, column, folder, settings)
+def entry(table: Table, row: Row, column: Column, folder: Path, found: Found) -> Entry:
+    """One row in one column, of the runs that were found in it."""
+    results, left_out = found[row.name]
     compared = table.figure_of(row)
     figures = {}
     for rule in dict.fromkeys([*FIGURES, compared]):
@@ -159,13 +125,13 @@ def entry(
             for result, place in results.values()
             if (value := figure_value(result, place, rule, row.stage)) is not None
         ]
-        if (found := spread(values)) is not None:
-            figures[rule] = found
+        if (whole := spread(values)) is not None:
+            figures[rule] = whole
     paper = table.expected.get(row.name, {}).get(column.name)
     refined = refined_figures(results.values())
     if row.stage is not None:
         refined = {}  # of a stage on the way D̂ is not what came out
-        left_out += [
+        left_out = left_out + [
             f"{place.relative_to(folder).as_posix()}: row {row.name} is of stage {row.stage}, got "
             f"{', '.join(result.stages)}"
             for result, place in results.values()
@@ -228,7 +194,7 @@ def as_rows(entries: Iterable[Entry]) -> list[dict[str, Any]]:
             "column": each.column.name,
             "data": each.column.data,
             "noise": each.column.noise,
-            "rate": each.column.rate,
+            "rate": rate_of(each.column),
             "n": len(each.trials),
             "trials": " ".join(map(str, each.trials)),
             "compared": each.compared,

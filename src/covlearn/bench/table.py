@@ -232,7 +232,13 @@ def parse_only(text: str, table: Table) -> dict[str, str]:
     cells = [Cell(row, column, 0) for row in table.rows for column in table.columns]
     for key, value in wanted.items():
         if not any(cell.matches({key: value}) for cell in cells):
-            raise ValueError(f"no cell of this table has {key}={value}")
+            there = {
+                "row": [row.name for row in table.rows],
+                "method": [row.method for row in table.rows],
+                "column": [column.name for column in table.columns],
+            }
+            hint = nearest(value, there.get(key, []))
+            raise ValueError(f"no cell of this table has {key}={value}{hint}")
     if not any(cell.matches(wanted) for cell in cells):
         raise ValueError(f"no cell of this table has all of {text}")
     return wanted

@@ -72,7 +72,7 @@ def add_parser(commands: Any) -> None:
 
 def bench(args: argparse.Namespace) -> int:
     """Runs what is asked for, and writes the table; 1 if a cell failed."""
-    from covlearn.bench.execute import check_jobs, run_cells  # noqa: PLC0415
+    from covlearn.bench.execute import ELSEWHERE, check_jobs, run_cells  # noqa: PLC0415
     from covlearn.bench.mps import kernels_at_once  # noqa: PLC0415
     from covlearn.bench.summary import as_rows, write_summary  # noqa: PLC0415
     from covlearn.bench.table import cells_of, read_table, with_data  # noqa: PLC0415
@@ -82,11 +82,11 @@ def bench(args: argparse.Namespace) -> int:
     trials = table.trials if args.trials is None else args.trials
     check_options(args, trials)
     cells = list(cells_of(table, trials=trials, only=args.only))
-    check_jobs(table, cells, settings=args.set, published=args.published)
     folder = args.folder or Path("runs") / args.table.stem
+    here = folder if args.on is None else None
+    check_jobs(table, cells, settings=args.set, published=args.published, folder=here)
     if args.dry_run:
-        forecast(table, cells, folder, args.set)
-        return 0
+        return forecast(table, cells, folder, args.set)
     entries = write_summary(table, folder, args.set)
     failures: list[Outcome] = []
     # Of cells side by side nobody hears single epochs, and Ctrl-C ends at once.
@@ -118,7 +118,7 @@ def bench(args: argparse.Namespace) -> int:
         for number, outcome in enumerate(outcomes, start=1):
             entries = write_summary(table, folder, args.set)
             tell(outcome, number, len({cell.path for cell in cells}))
-            if outcome.error is not None:
+            if outcome.error not in (None, ELSEWHERE):
                 failures.append(outcome)
     if args.figures is not None:
         from covlearn.bench.figures import draw  # noqa: PLC0415
@@ -147,8 +147,11 @@ def check_options(args: argparse.Namespace, trials: int) -> None:
         raise ValueError(f"--gpus is a share ≥ 0 of a GPU, and goes with --on, got {args.gpus:g}")
 
 
-def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: list[str]) -> None:
-    """The cells that are not done, with the epochs of each; nothing is written."""
+def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: list[str]) -> int:
+    """The cells that are not done, with the epochs of each; nothing is written.
+
+    1 where a cell would fail, since its folder holds another run or a damaged one.
+    """
     from covlearn import records  # noqa: PLC0415
     from covlearn.bench.table import job_of  # noqa: PLC0415
     from covlearn.config import typed  # noqa: PLC0415
@@ -157,13 +160,20 @@ def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: li
     from covlearn.methods import CAL  # noqa: PLC0415
 
     by_path = {cell.path: cell for cell in cells}
-    total = left = 0
+    total = left = failing = 0
     for path, cell in by_path.items():
-        job = job_of(table, cell, settings)
-        if (folder / path / records.RESULT).exists():
-            if differing := other_than(records.read_config(folder / path), job):
-                another = f"holds a run of another configuration: {'; '.join(differing[:3])}"
-                say(f"{path}: {one_line(another)}; choose another --folder, or delete it")
+        job, place = job_of(table, cell, settings), folder / path
+        try:
+            begun = (place / records.CONFIG).exists() or (place / records.RESULT).exists()
+            if begun and (differing := other_than(records.read_config(place), job)):
+                raise ValueError(
+                    f"holds a run of another configuration: {'; '.join(differing[:3])}"
+                )
+            if begun and records.read_result(place) is not None:
+                continue
+        except ValueError as error:
+            failing += 1
+            say(f"{path}: {one_line(str(error))}; choose another --folder, or delete it")
             continue
         method = settled(typed(Job, job))[0]
         epochs = sum(value.epochs for value in vars(method).values() if isinstance(value, Plan))
@@ -171,7 +181,9 @@ def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: li
             epochs += (method.rounds - 1) * method.plan.epochs
         total, left = total + epochs, left + 1
         say(f"{path}: {epochs} epochs")
-    say(f"{left} of {len(by_path)} cells are to be run, {total:,} epochs in all at most")
+    more = f"; {failing} would fail, as said above" if failing else ""
+    say(f"{left} of {len(by_path)} cells are to be run, {total:,} epochs in all at most{more}")
+    return 1 if failing else 0
 
 
 def named(progress: Any) -> Any:
@@ -201,7 +213,7 @@ def grid(table: "Table", entries: "Sequence[Entry]") -> Any:
     from rich.table import Table as Shown  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    from covlearn.bench.summary import compared_text  # noqa: PLC0415
+    from covlearn.bench.summary import compared_text, plain_text  # noqa: PLC0415
 
     def plain(text: str) -> Text:
         return Text(printable(text))  # which has no markup
@@ -210,7 +222,16 @@ def grid(table: "Table", entries: "Sequence[Entry]") -> Any:
     shown = Shown("method", *names, title=plain(table.title))
     by_place = {(each.row.name, each.column.name): each for each in entries}
     for row in table.rows:
-        cells = [compared_text(by_place[row.name, column.name]) for column in table.columns]
+        found = [by_place[row.name, column.name] for column in table.columns]
+        if not table.expected:
+            shown.add_row(
+                *map(
+                    plain,
+                    (row.title or row.name, *(plain_text(each, each.compared) for each in found)),
+                )
+            )
+            continue
+        cells = [compared_text(each) for each in found]
         cells = [cell.replace("**", "").replace(" (paper", "\n(paper") for cell in cells]
         shown.add_row(*map(plain, (row.title or row.name, *cells)))
     return shown
@@ -224,4 +245,5 @@ def show(table: "Table", entries: "Sequence[Entry]", folder: Path) -> None:
     console.print(grid(table, entries))
     for text in dict.fromkeys(text for each in entries for text in each.left_out):
         console.print(f"left out: {one_line(text)}", markup=False)
-    console.print(f"ours (n) over the paper's and the difference; files: {folder}", markup=False)
+    what = "ours (n) over the paper's and the difference" if table.expected else "mean ± std (n)"
+    console.print(f"{table.figure.replace('_', ' ')}: {what}; files: {folder}", markup=False)

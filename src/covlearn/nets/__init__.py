@@ -64,7 +64,7 @@ def build_net(
     # PyTorch's generator on the CPU looks at 32 bits: a higher seed would repeat a lower one.
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise ValueError(f"seed must be an integer in 0…2³²−1, got {seed!r}")
-    builder = NETS[name] if name in NETS else _import_factory(name)
+    builder = builder_of(name)
     options = dict(options or {})
     # A factory of one's own may have an option of that name, and another meaning for it.
     pretrained = options.pop("pretrained", None) if name in NETS else None
@@ -136,7 +136,11 @@ def load_pretrained(net: nn.Module, path: str | PathLike[str]) -> list[str]:
     return left_new
 
 
-def _import_factory(name: str) -> Builder:
+@checked
+def builder_of(name: str) -> Builder:
+    """What makes the net of a name, or of ``pkg.mod:factory``."""
+    if name in NETS:
+        return NETS[name]
     if ":" not in name:
         near = difflib.get_close_matches(name, NETS, n=3)
         hint = f"did you mean {' or '.join(near)}? " if near else ""

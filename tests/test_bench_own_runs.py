@@ -1,0 +1,209 @@
+"""Which runs are a table's own, what is refused before the first cell, and two at work at once."""
+
+import fcntl
+import importlib
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covlearn import cli, records
+from covlearn.bench import execute
+from covlearn.bench.execute import run_cells
+from covlearn.bench.table import cells_of, read_table
+from covlearn.locks import held
+from tests.bench_table import TOML, command, small_table
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return small_table(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def forget_data() -> None:
+    execute._loaded.cache_clear()
+
+
+def cells_in(table: Path) -> dict[tuple[str, str], Any]:
+    whole = json.loads((table.parent / "runs" / "table.json").read_text())
+    return {(cell["row"], cell["column"]): cell for cell in whole["cells"]}
+
+
+# ---- Which runs are its own -------------------------------------------------------------------
+
+
+def test_runs_on_other_data_under_the_same_name_are_left_out(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(small, "--only", "row=ce,rate=0.2") == 0
+    before = cells_in(small)["ce", "data/0.2"]
+    arrays = dict(np.load(small.parent / "data.npz"))
+    np.savez(small.parent / "data.npz", **(arrays | {"x": -arrays["x"]}))
+    execute._loaded.cache_clear()
+    capsys.readouterr()
+    assert command(small, "--trials", "3", "--only", "row=ce,rate=0.2") == 0
+    assert "data/0.2/ce/2: best" in capsys.readouterr().err
+    after = cells_in(small)["ce", "data/0.2"]
+    assert after["trials"] == "0 1"
+    assert after["best mean"] == before["best mean"]
+    said = (small.parent / "runs" / "table.md").read_text()
+    assert "data/0.2/ce/2: inputs are not those of the other runs of this column" in said
+
+
+def test_runs_on_other_labels_in_the_same_file_are_left_out(tmp_path: Path) -> None:
+    labels = tmp_path / "labels.npz"
+    toml = TOML.replace('noise = "symmetric:0.2"\nrate = 0.2', f'noise = "file:{labels}"')
+    small = small_table(tmp_path, toml)
+    make = ["noise", "--data", str(tmp_path / "data.npz"), "--seed", "0", "--out", str(labels)]
+    assert cli.main([*make, "--kind", "symmetric:0.2"]) == 0
+    only = ("--trials", "1", "--only", "column=data/0.2")
+    assert command(small, *only) == 0
+    assert cells_in(small)["gce", "data/0.2"]["n"] == 1
+    assert cli.main([*make, "--kind", "pair:0.4"]) == 0
+    shutil.rmtree(tmp_path / "runs" / "data/0.2" / "gce")
+    assert command(small, *only) == 0
+    found = cells_in(small)
+    assert (found["ce", "data/0.2"]["n"], found["gce", "data/0.2"]["n"]) == (1, 0)
+    assert found["ce at 2", "data/0.2"]["n"] == 1
+    said = (tmp_path / "runs" / "table.md").read_text()
+    assert "data/0.2/gce/0: labels are not those of the other runs of this column" in said
+
+
+OWN = """
+from dataclasses import dataclass
+from covlearn.methods.ce import CE
+
+@dataclass(frozen=True)
+class Own(CE):
+    beta: float = BETA
+"""
+
+
+def test_a_method_of_ones_own_that_has_changed_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = tmp_path / "its_own_method.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module.write_text(OWN.replace("BETA", "1.0"))
+    own = 'method = "its_own_method:Own"\npreset = "defaults"'
+    small = small_table(tmp_path, TOML.replace('method = "gce"', own))
+    asked = ("--only", "row=gce,rate=0.2", "--allow", "its_own_method:Own")
+    assert command(small, "--trials", "1", *asked) == 0
+    assert command(small, "--trials", "1", *asked) == 0, "nothing has changed"
+    module.write_text(OWN.replace("BETA", "50.0"))
+    importlib.invalidate_caches()
+    importlib.reload(sys.modules["its_own_method"])
+    capsys.readouterr()
+    assert command(small, "--trials", "2", *asked) == 1
+    said = capsys.readouterr()
+    assert "another configuration: method.beta is 1.0 there, 50.0 here" in said.err
+    assert cells_in(small)["gce", "data/0.2"]["trials"] == "1"
+    monkeypatch.delitem(sys.modules, "its_own_method")
+
+
+def test_the_rate_is_in_the_files_where_the_noise_alone_says_it(small: Path) -> None:
+    small.write_text(small.read_text().replace("rate = 0.4\n", ""))
+    assert command(small, "--trials", "1", "--only", "row=ce") == 0
+    assert cells_in(small)["ce", "data/0.4"]["rate"] == 0.4
+
+
+# ---- What is refused before the first cell ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("trials = 2", 'trials = 2\nfigure = "selected"', "none are held out; set holdout"),
+        ('figure = "epoch:2"', 'figure = "epoch:50"', "the longest has 3; lower it"),
+        ("trials = 2", 'trials = 2\nnet = "resnet35"', "did you mean resnet50 or resnet34"),
+        ("trials = 2", "trials = 2\nholdout = 2.0", r"holdout must lie in [0, 1), got 2"),
+        ("data.npz", "none.npz", "there is no file "),
+        ("symmetric:0.2", "file:none.npz", "there is no label file none.npz; check the path"),
+        ('"DATA"\nnoise = "symmetric:0.2"', '"digits"\nnoise = "published:0.2"', "is for cifar10"),
+        (
+            '"DATA"\nnoise = "symmetric:0.2"\nrate = 0.2',
+            '"cifar10"\nnoise = "published:0.3"',
+            "are published with the rates 0.2, 0.4, 0.6, got 0.3",
+        ),
+    ],
+)
+def test_what_would_fail_every_cell_is_said_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
+) -> None:
+    toml = TOML.replace(old, new) if old in TOML else TOML
+    small = small_table(tmp_path, toml)
+    if old not in TOML:
+        small.write_text(small.read_text().replace(old, new))
+    for options in (["--dry-run"], []):
+        assert command(small, "--trials", "1", *options) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_says_what_a_run_would(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(small, "--trials", "1") == 0
+    runs = small.parent / "runs" / "data"
+    (runs / "0.2" / "ce" / "0" / records.RESULT).unlink()  # as if it had been cut off
+    (runs / "0.2" / "gce" / "0" / records.RESULT).write_text("{")
+    (runs / "0.4" / "gce" / "0" / records.CONFIG).unlink()
+    capsys.readouterr()
+    assert command(small, "--trials", "1", "--dry-run", "--set", "plan.batch_size=4") == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("data/0.2/ce/0: holds a run of another configuration")
+    assert command(small, "--trials", "1", "--dry-run") == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "data/0.2/ce/0: 3 epochs"
+    assert "result.json" in said[1]
+    assert "config.json" in said[2]
+    assert said[3] == (
+        "1 of 4 cells are to be run, 3 epochs in all at most; 2 would fail, as said above"
+    )
+
+
+# ---- Two at work on one table -------------------------------------------------------------------
+
+
+def test_a_cell_that_another_process_works_at_is_left_to_it(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = small.parent / "runs" / "data/0.2/ce/0"
+    place.mkdir(parents=True)
+    with held(place):
+        assert command(small, "--trials", "1", "--only", "rate=0.2") == 0
+    said = capsys.readouterr().err
+    assert "[1/2] data/0.2/gce/0: best" in said
+    assert "[2/2] data/0.2/ce/0: another process is at work on it, and it is left to" in said
+    assert command(small, "--trials", "1", "--only", "rate=0.2") == 0
+    assert cells_in(small)["ce", "data/0.2"]["n"] == 1
+
+
+def test_a_cell_that_the_other_process_has_finished_meanwhile_is_read(small: Path) -> None:
+    table, folder = read_table(small), small.parent / "runs"
+    cells = list(cells_of(table, trials=1, only=["rate=0.2,row=ce", "rate=0.2,row=gce"]))
+    place = folder / cells[0].path
+    place.mkdir(parents=True)
+    with held(place):
+        outcomes = run_cells(table, cells, folder, device="cpu")
+        assert next(outcomes).cell.row.name == "gce"
+    assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
+    last = next(outcomes)
+    assert last.cell.row.name == "ce"
+    assert last.result == records.read_result(place)
+
+
+def test_stages_that_another_process_is_at_are_left_in_place(small: Path) -> None:
+    shared = small.parent / "runs" / "data/0.2" / execute.SHARED / "0"
+    shared.mkdir(parents=True)
+    (shared / "sieve.pt").touch()
+    with (shared / "sieve.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
+        assert (shared / "sieve.pt").exists()
+    assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
+    assert not shared.parent.exists()
