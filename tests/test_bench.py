@@ -66,6 +66,15 @@ def test_a_table_is_run_skipped_and_summarised(
     assert fixed["epoch:2 mean"] == pytest.approx(statistics.fmean(values["epoch:2"]), abs=1e-3)
     assert cells["gce", "data/0.2"]["best mean"] is None
 
+    with (folder / "trials.csv").open() as file:
+        trials = [row for row in csv.DictReader(file) if row["column"] == "data/0.2"]
+    assert [(row["row"], row["trial"]) for row in trials] == [
+        ("ce", "0"), ("ce", "1"), ("ce at 2", "0"), ("ce at 2", "1"),
+    ]  # fmt: skip
+    for rule in ("best", "last"):
+        assert [float(row[rule]) for row in trials[:2]] == pytest.approx(values[rule], abs=1e-3)
+    assert {row["selected"] for row in trials} == {""}
+
     text = (folder / "table.md").read_text()
     mean, std = statistics.fmean(values["best"]), statistics.stdev(values["best"])
     assert f"**{mean:.2f} ± {std:.2f}** (2) (paper 80.00 ± 1.50, {mean - 80:+.2f})" in text

@@ -38,7 +38,8 @@ class Entry:
     """By rule; the paper's own rule is ``compared``."""
     compared: str
     paper: tuple[float, ...] | None
-    trials: tuple[int, ...]
+    trials: dict[int, dict[str, float]]
+    """Of each trial its figures in percent, by rule."""
     refined: dict[str, float] = field(default_factory=dict)
     """How good D̂ is, means over the trials; empty for methods that make none."""
     left_out: tuple[str, ...] = ()
@@ -57,11 +58,8 @@ class Entry:
         return self.ours.mean - self.paper[0]
 
 
-def spread(values: Iterable[float]) -> Spread | None:
-    """Of accuracies between 0 and 1; None of none."""
-    percent = [100 * value for value in values]
-    if not percent:
-        return None
+def spread(percent: Sequence[float]) -> Spread:
+    """Of one accuracy or more."""
     deviation = statistics.stdev(percent) if len(percent) > 1 else None
     return Spread(statistics.fmean(percent), deviation, len(percent))
 
@@ -118,15 +116,20 @@ def entry(table: Table, row: Row, column: Column, folder: Path, found: Found) ->
     """One row in one column, of the runs that were found in it."""
     results, left_out = found[row.name]
     compared = table.figure_of(row)
-    figures = {}
-    for rule in dict.fromkeys([*FIGURES, compared]):
-        values = [
-            value
-            for result, place in results.values()
+    rules = dict.fromkeys([*FIGURES, compared])
+    trials = {
+        trial: {
+            rule: 100 * value
+            for rule in rules
             if (value := figure_value(result, place, rule, row.stage)) is not None
-        ]
-        if (whole := spread(values)) is not None:
-            figures[rule] = whole
+        }
+        for trial, (result, place) in results.items()
+    }
+    figures = {
+        rule: spread([each[rule] for each in trials.values() if rule in each])
+        for rule in rules
+        if any(rule in each for each in trials.values())
+    }
     paper = table.expected.get(row.name, {}).get(column.name)
     refined = refined_figures(results.values())
     if row.stage is not None:
@@ -137,7 +140,7 @@ def entry(table: Table, row: Row, column: Column, folder: Path, found: Found) ->
             for result, place in results.values()
             if row.stage not in result.stages
         ]
-    return Entry(row, column, figures, compared, paper, tuple(results), refined, tuple(left_out))
+    return Entry(row, column, figures, compared, paper, trials, refined, tuple(left_out))
 
 
 def refined_figures(results: Iterable[tuple[records.Result, Path]]) -> dict[str, float]:
@@ -210,6 +213,16 @@ def as_rows(entries: Iterable[Entry]) -> list[dict[str, Any]]:
         flat |= {name: round(value, 4) for name, value in each.refined.items()}
         rows.append(flat)
     return rows
+
+
+def trial_rows(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """One flat row a trial."""
+    return [
+        {"row": each.row.name, "column": each.column.name, "trial": trial}
+        | {rule: round(figures[rule], 4) if rule in figures else None for rule in FIGURES}
+        for each in entries
+        for trial, figures in each.trials.items()
+    ]
 
 
 def as_markdown(
@@ -285,15 +298,17 @@ def environments_of(entries: Iterable[Entry], folder: Path) -> dict[str, int]:
 
 
 def write_summary(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Entry]:
-    """table.md, table.csv and table.json in the folder, from the records that are there."""
+    """The table in the folder, from the records that are there.
+
+    As table.md, table.csv and table.json, and in trials.csv with a line a trial.
+    """
     entries = collect(table, folder, settings)
     environments = environments_of(entries, folder)
     rows, differences = as_rows(entries), paired(table, folder, settings)
     text = as_markdown(table, entries, differences=differences, environments=environments)
     records.write_bytes(folder / "table.md", text.encode())
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    values = (["" if row.get(name) is None else row[name] for name in names] for row in rows)
-    cells.write_cells(folder / "table.csv", names, values)
+    _write_rows(folder / "table.csv", rows)
+    _write_rows(folder / "trials.csv", trial_rows(entries))
     whole = {
         "title": table.title,
         "environments": environments,
@@ -302,6 +317,12 @@ def write_summary(table: Table, folder: Path, settings: Sequence[str] = ()) -> l
     }
     records.write_bytes(folder / "table.json", (json.dumps(whole, indent=2) + "\n").encode())
     return entries
+
+
+def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    values = (["" if row.get(name) is None else row[name] for name in names] for row in rows)
+    cells.write_cells(path, names or ["row", "column", "trial"], values)
 
 
 def _refined_lines(entries: Iterable[Entry]) -> list[str]:

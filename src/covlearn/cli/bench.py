@@ -28,7 +28,8 @@ example:
 Trial t draws its noise, weights and order with seed t; trial 0 has the noise that the authors
 published, from --published FOLDER (their IDN_*.pt) or made anew where that gives the same labels.
 What is done is not run again, what was cut off goes on, and a cell that fails stops no other.
-The table is written to table.md, table.csv and table.json in the folder, from all the runs there.
+The table is written to table.md, table.csv and table.json in the folder, from all the runs there,
+and the figures of each trial to trials.csv.
 --only takes row, method, column, data, noise or rate; given twice, either may hold.
 --on needs pip install 'covlearn[ray]' on each machine of the cluster, and the data where the table
 says. The folder may be shared by the machines or not; cells of a machine that dies are run again.
