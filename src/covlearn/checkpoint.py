@@ -7,7 +7,6 @@ whole: PyTorch's format would take a flipped bit of a weight for the weight.
 
 import hashlib
 import io
-import os
 import threading
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from covlearn.records import write_bytes
 from covlearn.shortage import is_shortage
 
 FORMAT = 2
@@ -91,22 +91,13 @@ class Checkpoint:
 
 def write_atomically(path: Path, value: Any) -> None:
     """``torch.save`` such that the file is either the old or the new one, never half of either."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A thread of its own for each writer, so that no two of them share a file.
-    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
-    try:
-        # Through memory: torch.save hides a full disk behind a RuntimeError of its own.
-        buffer = io.BytesIO()
-        torch.save(value, buffer)
-        partial.unlink(missing_ok=True)  # a link that someone put there is not followed
-        with partial.open("xb") as file:
-            file.write(buffer.getbuffer())
-            file.write(hashlib.sha256(buffer.getbuffer()).digest())
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    # Through memory: torch.save hides a full disk behind a RuntimeError of its own.
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    digest = hashlib.sha256(buffer.getbuffer()).digest()
+    buffer.seek(0, io.SEEK_END)
+    buffer.write(digest)
+    write_bytes(path, buffer.getbuffer())
 
 
 def _undamaged(content: bytes) -> bytes:

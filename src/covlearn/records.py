@@ -21,6 +21,7 @@ import io
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -338,10 +339,11 @@ def rename_file(error: OSError, partial: Path, path: Path) -> None:
         error.filename = str(path)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Writes a file such that it is either the old or the new one, never half of either."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+    # A name of its own for each writer, so that no two of them share a file.
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{PARTIAL}")
     try:
         # Nobody's link at this place is followed out of the folder.
         partial.unlink(missing_ok=True)

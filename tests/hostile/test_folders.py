@@ -132,7 +132,8 @@ def test_files_are_not_written_through_links(tmp_path: Path, victim: Path) -> No
     path = tmp_path / "run" / "report.html"
     path.parent.mkdir()
     path.symlink_to(victim)
-    path.with_name(f"report.html.{os.getpid()}{records.PARTIAL}").symlink_to(victim)
+    name = f"report.html.{os.getpid()}-{threading.get_ident()}{records.PARTIAL}"
+    path.with_name(name).symlink_to(victim)
     records.write_bytes(path, b"<html>")
     assert victim.read_text() == "secret"
     assert path.read_bytes() == b"<html>"
