@@ -4,15 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from covlearn.data.sources import Source
-from covlearn.job import (
-    Job,
-    augmented,
-    json_or_text,
-    make_machine,
-    protocol_of,
-    resolve_device,
-    settled,
-)
+from covlearn.job import Job, augmented, make_machine, protocol_of, resolve_device, settled
 from covlearn.local_run import LocalRun
 
 AnyRun = TypeVar("AnyRun", bound=LocalRun)
@@ -25,7 +17,7 @@ def run_of(job: Job, source: Source, kind: Callable[..., AnyRun], **options: Any
     return kind(
         augmented(source.train, protocol.augmentation, others["augmentation"]),
         net_name=job.net or protocol.net,
-        net_options={name: json_or_text(text) for name, text in others["net"].items()},
+        net_options=others["net"],
         machine=make_machine(resolve_device("auto"), others["machine"]),
         seed=job.seed,
         **options,

@@ -22,14 +22,7 @@ from covlearn.data import Augmentation, Split
 from covlearn.engine import Machine, Plan, Record
 from covlearn.evaluation import Progress
 from covlearn.evidence import Evidence, noise_evidence
-from covlearn.job import (
-    augmented,
-    group,
-    json_or_text,
-    make_machine,
-    make_method,
-    resolve_device,
-)
+from covlearn.job import augmented, make_machine, make_method, resolve_device, take_beside
 from covlearn.kinds import checked
 from covlearn.ledger import Ledger
 from covlearn.local_run import input_shape
@@ -121,21 +114,12 @@ def set_up(
         choice = replace(choice, net=net, net_options={})
     if isinstance(choice.method, CrossFittedCAL):
         choice = replace(choice, method=left_to_choose(choice.method, tree))
-    own = set(getattr(choice.method, "__dataclass_fields__", ()))
-    others = {
-        name: group(tree, name) if name not in own else {}
-        for name in ("net", "machine", "augmentation")
-    }
+    others = take_beside(choice.method, tree)
     moved = movement(shape[0]) if scratch else {}
     chosen = override(choice.method, tree)
     check_trains(chosen)
-    options = {name: json_or_text(value) for name, value in others["net"].items()}
     return Setup(
-        replace(
-            choice,
-            method=chosen,
-            net_options=choice.net_options | options,
-        ),
+        replace(choice, method=chosen, net_options=choice.net_options | others["net"]),
         make_machine(device, others["machine"]),
         augmented(split, moved, others["augmentation"]).augmentation,
     )

@@ -86,7 +86,7 @@ def run_job(
         machine=machine,
         seed=job.seed,
         net=job.net or protocol.net,
-        net_options={name: json_or_text(text) for name, text in others["net"].items()},
+        net_options=others["net"],
         data_name=noisy.name,
         preset=name,
         holdout=protocol.holdout if job.holdout is None else job.holdout,
@@ -102,12 +102,22 @@ def settled(job: Job) -> tuple[Method, dict[str, Tree]]:
     """The job's method with every setting, and the settings that are not the method's."""
     settings = parse_settings(job.settings)
     method = _before_settings(job)
-    # A field of the method goes before what else can be set under its name.
-    own = {field.name for field in fields(method)}  # type: ignore[arg-type]
-    others = {name: group(settings, name) if name not in own else {} for name in BESIDE}
+    others = take_beside(method, settings)
     if job.preset is not None and job.net is None and "pretrained" not in others["net"]:
         others["net"] |= pretrained_weights(job.preset, job.data)
     return override(method, settings), others
+
+
+def take_beside(method: Method, settings: Tree) -> dict[str, Tree]:
+    """Takes what is set beside a method out of all settings; what its fields name is left to it."""
+    own = {field.name for field in fields(method)}  # type: ignore[arg-type]
+    others = {name: {} if name in own else settings.pop(name, {}) for name in BESIDE}
+    for name, part in others.items():
+        if not isinstance(part, dict):
+            raise ValueError(
+                f"{name} has parts that can be set, as {name}.…={part}, not as a whole"
+            )
+    return others | {"net": {name: json_or_text(text) for name, text in others["net"].items()}}
 
 
 def _before_settings(job: Job) -> Method:
@@ -305,11 +315,3 @@ def json_or_text(text: Any) -> Any:
         return json.loads(text)
     except (TypeError, ValueError, RecursionError):
         return text
-
-
-def group(settings: Tree, name: str) -> Tree:
-    """Takes the settings under a name out of all settings."""
-    part = settings.pop(name, {})
-    if not isinstance(part, dict):
-        raise ValueError(f"{name} has parts that can be set, as {name}.…={part}, not as a whole")
-    return part
