@@ -163,12 +163,16 @@ def surest_mask(logits: Tensor, share: float) -> Tensor:
         raise ValueError(f"surest must lie in (0, 1], got {share}; a quarter is written 0.25")
     top = logits.double().topk(2, dim=1)
     gap, predicted = top.values[:, 0] - top.values[:, 1], top.indices[:, 0]
-    size_K = torch.bincount(predicted, minlength=logits.shape[1])
     share = min(1.0, max(share, FEWEST / len(logits)))
-    # By class, and in each from the largest gap: the place of an example in its class is its rank.
-    order = gap.argsort(descending=True, stable=True)
-    order = order[predicted[order].argsort(stable=True)]
-    first_K = size_K.cumsum(0) - size_K
-    rank = torch.empty_like(predicted)
-    rank[order] = torch.arange(len(order)) - first_K[predicted[order]]
-    return rank < (share * size_K[predicted]).ceil()
+    rank, size = rank_in_class(gap, predicted)
+    return rank < (share * size).ceil()
+
+
+def rank_in_class(value: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each example the place in its class, from the largest value, and the size of its class."""
+    order = value.argsort(descending=True, stable=True)
+    order = order[label[order].argsort(stable=True)]  # class by class
+    size_K = torch.bincount(label)
+    rank = torch.empty_like(label)
+    rank[order] = torch.arange(len(order)) - (size_K.cumsum(0) - size_K)[label[order]]
+    return rank, size_K[label]

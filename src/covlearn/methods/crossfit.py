@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from covlearn.calibration import label_posterior, surest_transition
 from covlearn.engine import Objective, Plan
-from covlearn.evidence import noise_evidence
+from covlearn.evidence import noise_evidence, rank_in_class
 from covlearn.methods.base import Run, noisy_prior, root_prior
 from covlearn.methods.cal import CAL
 from covlearn.methods.cal_sieve import refine
@@ -354,11 +354,6 @@ def sure_labels(posterior: Tensor, noisy: Tensor, score: Tensor, *, sure: float)
     [0, -1, -1, 1]
     """
     best, label = posterior.max(dim=1)
-    order = best.argsort(descending=True, stable=True)
-    order = order[label[order].argsort(stable=True)]
-    size_K = torch.bincount(label, minlength=posterior.shape[1])
-    rank = torch.empty_like(label)
-    rank[order] = torch.arange(len(order)) - (size_K.cumsum(0) - size_K)[label[order]]
-    surer_half = rank < (size_K[label] + 1) // 2
-    label = torch.where((best.exp() >= sure) | surer_half, label, -1)
+    rank, size = rank_in_class(best, label)
+    label = torch.where((best.exp() >= sure) | (rank < (size + 1) // 2), label, -1)
     return Refined(label, keep=label == noisy, score=score)
