@@ -145,13 +145,14 @@ def leaves(value: Any, *, inside: str = "") -> Iterator[Leaf]:
 
 
 def meanings(kind: type) -> dict[str, str]:
-    """What is written under each field of a class; nothing where its source is not at hand."""
+    """What is written under each field of a class or its bases, where their source is at hand."""
+    bases = [meanings(base) for base in kind.__bases__ if is_dataclass(base)]
+    found = {name: text for each in bases for name, text in each.items()}
     try:
         parsed = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     except (OSError, TypeError, SyntaxError):
-        return {}
+        return found
     assert isinstance(parsed, ast.ClassDef)
-    found = {}
     for statement, following in itertools.pairwise(parsed.body):
         if (
             isinstance(statement, ast.AnnAssign)

@@ -1,6 +1,7 @@
 """Co-teaching (Han et al. 2018) and Co-teaching+ (Yu et al. 2019): two networks, small losses."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,39 @@ from covlearn.schedules import Ramp
 
 
 @dataclass(frozen=True)
-class CoTeaching:
+class SmallLosses:
+    """Two networks that learn from the small losses of a batch; the first of them predicts."""
+
+    plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
+    rate: float | None = None
+    """τ; None: estimated with ``rate_plan``."""
+    rate_plan: Plan = Plan(epochs=20, weight_decay=5e-4)
+    forget_epochs: int = 10
+    """The published code gets to τ in the tenth epoch already: 9."""
+
+    stage: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.rate is not None:
+            check_rate(self.rate)
+        if self.forget_epochs < 0:
+            raise ValueError(f"forget_epochs must not be negative, got {self.forget_epochs}")
+
+    def fit(self, run: Run) -> nn.Module:
+        """One stage, after one for the rate if it is unknown."""
+        rate = estimate_rate(run, self.rate_plan) if self.rate is None else self.rate
+        pair = Committee([run.net("a"), run.net("b")])
+        run.train(self.stage, pair, self.objective(Ramp(rate, end=self.forget_epochs)), self.plan)
+        return pair.members[0]
+
+    def objective(self, forget: Ramp) -> "Forgetting":
+        """What the two minimise together when a share of each batch is left out."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class CoTeaching(SmallLosses):
     """Each network picks the (1 − R) B smallest losses of a batch of B for the other to learn from.
 
     R(e) = τ min(e / ``forget_epochs``, 1) with τ the noise rate. The network that predicts is the
@@ -29,31 +62,19 @@ class CoTeaching:
     as they start, here and in Co-teaching+.
     """
 
-    plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
-    rate: float | None = None
-    """τ; None: estimated with ``rate_plan``."""
-    rate_plan: Plan = Plan(epochs=20, weight_decay=5e-4)
-    forget_epochs: int = 10
-    """The published code gets to τ in the tenth epoch already: 9."""
     divide_twice: bool = False
     """Divide the mean over the picked examples by their number again, as the published code does;
     Adam hardly notices, SGD learns that many times slower."""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        check_forgetting(self.rate, self.forget_epochs)
+    stage = "coteaching"
 
-    def fit(self, run: Run) -> nn.Module:
-        """One stage, after one for the rate if it is unknown."""
-        rate = estimate_rate(run, self.rate_plan) if self.rate is None else self.rate
-        objective = Exchange(Ramp(rate, end=self.forget_epochs), divide_twice=self.divide_twice)
-        pair = Committee([run.net("a"), run.net("b")])
-        run.train("coteaching", pair, objective, self.plan)
-        return pair.members[0]
+    def objective(self, forget: Ramp) -> "Exchange":
+        """Each network's losses over what the other picked."""
+        return Exchange(forget, divide_twice=self.divide_twice)
 
 
 @dataclass(frozen=True)
-class CoTeachingPlus:
+class CoTeachingPlus(CoTeaching):
     """Co-teaching; after ``warm_up_epochs``, only among examples on which the networks disagree.
 
     Of D examples on which the two predictions differ, each network picks the (1 − R) D smallest
@@ -62,38 +83,26 @@ class CoTeachingPlus:
     SGD about, where the authors' Adam at 1e-3 is steady. The network that predicts is the first.
     """
 
-    plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
-    rate: float | None = None
-    """τ; None: estimated with ``rate_plan``."""
-    rate_plan: Plan = Plan(epochs=20, weight_decay=5e-4)
-    forget_epochs: int = 10
-    """The published code gets to τ in the tenth epoch already: 9."""
     warm_up_epochs: int = 20
     """20 for CIFAR-10, 5 for CIFAR-100."""
-    divide_twice: bool = False
-    """Divide the mean over the picked examples by their number again, as the published code does;
-    Adam hardly notices, SGD learns that many times slower."""
     softmax_twice: bool = False
     """After the warm-up take probabilities for logits, as the published code does."""
 
+    stage = "coteaching_plus"
+
     def __post_init__(self) -> None:
-        check_fields(self)
-        check_forgetting(self.rate, self.forget_epochs)
+        super().__post_init__()
         if self.warm_up_epochs < 0:
             raise ValueError(f"warm_up_epochs must not be negative, got {self.warm_up_epochs}")
 
-    def fit(self, run: Run) -> nn.Module:
-        """One stage, after one for the rate if it is unknown."""
-        rate = estimate_rate(run, self.rate_plan) if self.rate is None else self.rate
-        objective = Exchange(
-            Ramp(rate, end=self.forget_epochs),
+    def objective(self, forget: Ramp) -> "Exchange":
+        """The same, from the end of the warm-up on among examples told apart."""
+        return Exchange(
+            forget,
             disagree_from=self.warm_up_epochs,
             divide_twice=self.divide_twice,
             softmax_twice=self.softmax_twice,
         )
-        pair = Committee([run.net("a"), run.net("b")])
-        run.train("coteaching_plus", pair, objective, self.plan)
-        return pair.members[0]
 
 
 class Forgetting(Objective):
@@ -176,11 +185,3 @@ def smallest(loss: Tensor, share: Tensor | float, candidate: Tensor | None = Non
 def own_part(values: Tensor) -> Tensor:
     """This process's examples out of (…, B) values of the whole batch."""
     return values[..., distributed.process() :: distributed.num_processes()]
-
-
-def check_forgetting(rate: float | None, forget_epochs: int) -> None:
-    """A noise rate, or None, and a number of epochs."""
-    if rate is not None:
-        check_rate(rate)
-    if forget_epochs < 0:
-        raise ValueError(f"forget_epochs must not be negative, got {forget_epochs}")
