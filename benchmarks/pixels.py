@@ -27,7 +27,7 @@ from benchmarks.detection import detection, meaning
 from covlearn.data import Resident, Split
 from covlearn.engine import Machine, predict
 from covlearn.evaluation import EVALUATION_BATCH, commit, environment
-from covlearn.fitted import Prepared
+from covlearn.fitted import prepared_from
 from covlearn.fitting import fit_split, set_up
 from covlearn.inputs import read_examples
 from covlearn.methods.base import view_of
@@ -80,7 +80,7 @@ def cell(spec: str, seed: int, settings: list[str], source: Path) -> dict[str, A
     assert examples.y is not None
     assert test.y is not None
     right = clean[[int(Path(key).stem) for key in examples.ids]]
-    prepared = Prepared.of(examples)
+    prepared = prepared_from(examples)
     setup = set_up("cal", split=prepared.split, settings=settings, device="cpu")
 
     def accuracy(model: torch.nn.Module, y: Tensor) -> float:

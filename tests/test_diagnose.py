@@ -311,7 +311,7 @@ def test_a_classifier_is_diagnosed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_images_are_looked_at_through_a_network_that_does_not_know_their_labels() -> None:
     pixels = torch.arange(6 * 4 * 4 * 3).remainder(256).to(torch.uint8).reshape(6, 4, 4, 3)
-    images = runs.Images(pixels, still(pixels.numpy()), 2)
+    images = runs.Images(pixels, still(pixels.numpy()))
     net = build_net("cnn", num_classes=2, input_shape=(3, 4, 4), seed=0, options={"widths": [5]})
     hidden = runs.features_of_images(images, np.arange(6), net, cross_fitted=True)
     assert hidden.values.shape == (6, 5)

@@ -18,12 +18,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from covlearn.data import Resident, Split
-from covlearn.data.sources import still
-from covlearn.engine import Machine, predict
-from covlearn.evaluation import EVALUATION_BATCH
-from covlearn.fitting import Fit, Settings, fit_split, set_up
-from covlearn.preparation import Standardizer
+from covlearn.evaluation import said_of, unlabelled
+from covlearn.fitting import Fit, Prepared, Settings, fit_split, set_up
 
 BLOCK = 4096
 
@@ -76,10 +72,13 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 "supported: the weight of an example is what this method finds out"
             )
         inputs, labels = self._checked(X, y)
-        self.classes_, y_numbers = np.unique(labels, return_inverse=True)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y must have at least two classes, got one class, {self.classes_[0]}")
-        split = self._split(inputs, torch.from_numpy(y_numbers.astype(np.int64)))
+        given = torch.from_numpy(numbers.astype(np.int64))
+        prepared = Prepared.of(inputs, given, len(self.classes_))
+        split, self.standardizer_ = prepared.split, prepared.standardizer
+        self.augmentation_ = prepared.augmentation
         setup = set_up(
             self.method,
             split=split,
@@ -104,16 +103,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         check_is_fitted(self)
         inputs = self._inputs(X, reset=False)
         if self.standardizer_ is None:
-            split = Split(
-                torch.from_numpy(inputs),
-                torch.zeros(len(inputs), dtype=torch.int64),
-                len(self.classes_),
-                self.augmentation_,
-            )
-            machine = Machine(device="cpu")
-            logits, _ = predict(
-                self.model_, Resident(split, batch_size=EVALUATION_BATCH, shuffle=False), machine
-            )
+            images = unlabelled(torch.from_numpy(inputs), self.augmentation_)
+            logits, _ = said_of(self.model_, images)
             return np.asarray(logits.double().softmax(dim=1).numpy())
         # In float64, so that a row has the same probabilities in whatever company it comes.
         net = copy.deepcopy(self.model_).double().eval()
@@ -151,16 +142,6 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 f"images must be as in fit, {self.n_features_in_} values each, got {X.shape[1:]}"
             )
         return np.ascontiguousarray(X)
-
-    def _split(self, inputs: NDArray[Any], y: torch.Tensor) -> Split:
-        num_classes = len(self.classes_)
-        self.augmentation_ = still(inputs)
-        if self.augmentation_ is not None:
-            self.standardizer_ = None
-            return Split(torch.from_numpy(inputs), y, num_classes, self.augmentation_)
-        self.standardizer_ = Standardizer.of(inputs)
-        x = torch.from_numpy(self.standardizer_(inputs)).float()
-        return Split(x, y, num_classes)
 
     def _keep(self, fit: Fit, X: Any) -> None:
         verdicts, classes = fit.verdicts, self.classes_

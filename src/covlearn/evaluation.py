@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from covlearn import distributed, records
 from covlearn.committee import Committee
 from covlearn.config import plain
-from covlearn.data import ImageFiles, Loaded, Resident, Split, batches_of
+from covlearn.data import Augmentation, ImageFiles, Loaded, Resident, Split, batches_of
 from covlearn.engine import Machine, Record, predict
 from covlearn.ledger import Ledger
 from covlearn.metrics import (
@@ -314,6 +314,19 @@ def evaluation_batches(split: Split, machine: Machine) -> Resident | Loaded:
         shuffle=False,
         device=machine.device,
     )
+
+
+def said_of(
+    model: nn.Module, split: Split, *, device: str = "cpu", features: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Logits of examples that are asked about after training, and features if asked for."""
+    data = Resident(split, batch_size=EVALUATION_BATCH, shuffle=False, device=device)
+    return predict(model, data, Machine(device=device), features=features)
+
+
+def unlabelled(x: Tensor, augmentation: Augmentation | None) -> Split:
+    """Examples of which only the inputs are known; their labels stand for nothing."""
+    return Split(x, torch.zeros(len(x), dtype=torch.int64), 2, augmentation)
 
 
 def described(

@@ -33,20 +33,18 @@ import covlearn
 from covlearn import cells, distributed, records, saved
 from covlearn.config import check_allowed, plain
 from covlearn.copies import note_on_copies
-from covlearn.data import Resident, Split
 from covlearn.data.augment import Augmentation
-from covlearn.data.sources import still
-from covlearn.engine import Machine, predict
 from covlearn.evaluation import (
-    EVALUATION_BATCH,
     Progress,
     Recorder,
     digest,
     environment,
     model_bytes,
     probs_bytes,
+    said_of,
+    unlabelled,
 )
-from covlearn.fitting import Fit, Setup, check_net, fit_split, set_up
+from covlearn.fitting import Fit, Prepared, Setup, check_net, fit_split, set_up
 from covlearn.inputs import Examples
 from covlearn.kinds import checked
 from covlearn.local_run import input_shape, machine_config
@@ -79,30 +77,14 @@ class FitResult:
     format: int = records.FORMAT
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Examples as a network takes them, and how to make others alike."""
-
-    split: Split
-    standardizer: Standardizer | None
-    augmentation: Augmentation | None
-
-    @classmethod
-    def of(cls, examples: Examples) -> "Prepared":
-        """Features are standardised, images normalised by channel."""
-        if examples.y is None:
-            raise ValueError("the source must have labels to fit to, got none; name them by label")
-        num_classes = len(examples.classes)
-        if num_classes < 2:
-            raise ValueError(f"the source must have two classes at least, got {examples.classes}")
-        trusted = None if examples.trusted is None else examples.trusted.mask
-        augmentation = still(examples.x.numpy())
-        if augmentation is not None:
-            split = Split(examples.x, examples.y, num_classes, augmentation, trusted)
-            return cls(split, None, augmentation)
-        standardizer = Standardizer.of(examples.x.numpy())
-        x = torch.from_numpy(standardizer(examples.x.numpy())).float()
-        return cls(Split(x, examples.y, num_classes, trusted=trusted), standardizer, None)
+def prepared_from(examples: Examples) -> Prepared:
+    """Examples of a source as a network takes them; refused without labels of two classes."""
+    if examples.y is None:
+        raise ValueError("the source must have labels to fit to, got none; name them by label")
+    if len(examples.classes) < 2:
+        raise ValueError(f"the source must have two classes at least, got {examples.classes}")
+    trusted = None if examples.trusted is None else examples.trusted.mask
+    return Prepared.of(examples.x.numpy(), examples.y, len(examples.classes), trusted)
 
 
 @checked
@@ -125,7 +107,7 @@ def fit_examples(
     ``source`` says for the record where the examples are from.
     """
     check_seed(seed)
-    prepared = Prepared.of(examples)
+    prepared = prepared_from(examples)
     setup = set_up(
         method, split=prepared.split, preset=preset, net=net, settings=settings, device=device
     )
@@ -319,15 +301,13 @@ class Fitted:
         if self.standardizer is not None:
             x = torch.from_numpy(self.standardizer(x.numpy())).float()
         expected = self.config["data"].get("shape")
-        unlabelled = torch.zeros(len(x), dtype=torch.int64)
-        split = Split(x, unlabelled, len(self.classes), self.augmentation)
+        split = unlabelled(x, self.augmentation)
         if list(input_shape(split)) != expected:
             raise ValueError(
                 f"examples must have the shape that the run was fitted to, {expected}, got "
                 f"{list(input_shape(split))}"
             )
-        data = Resident(split, batch_size=EVALUATION_BATCH, shuffle=False, device=device)
-        logits, _ = predict(self.model, data, Machine(device=device))
+        logits, _ = said_of(self.model, split, device=device)
         return np.asarray(logits.cpu().double().softmax(dim=1).numpy())
 
 

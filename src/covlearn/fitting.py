@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from covlearn.calibration import label_posterior, surest_transition, wrong_by_sureness
 from covlearn.config import Tree, nearest, override, parse_settings
 from covlearn.covariance import SecondOrder, covariance_table
 from covlearn.data import Augmentation, Split
+from covlearn.data.sources import still
 from covlearn.engine import Machine, Plan, Record
 from covlearn.evaluation import Progress
 from covlearn.evidence import Evidence, noise_evidence
@@ -34,6 +36,7 @@ from covlearn.methods.from_scratch import from_scratch, movement
 from covlearn.methods.scaled import Choice, network, recommended
 from covlearn.nets import build_net
 from covlearn.nets.choice import worth_training
+from covlearn.preparation import Standardizer
 from covlearn.run import LocalRun
 from covlearn.verdicts import DROP, Verdicts, decided, judge
 
@@ -77,6 +80,27 @@ class Setup:
     choice: Choice
     machine: Machine
     augmentation: Augmentation | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Examples as a network takes them, and how to make others alike."""
+
+    split: Split
+    standardizer: Standardizer | None
+    augmentation: Augmentation | None
+
+    @classmethod
+    def of(
+        cls, x: NDArray[Any], y: Tensor, num_classes: int, trusted: Tensor | None = None
+    ) -> "Prepared":
+        """Features are standardised, images normalised by channel."""
+        augmentation = still(x)
+        standardizer = Standardizer.of(x) if augmentation is None else None
+        ready = torch.from_numpy(x if standardizer is None else standardizer(x))
+        x_of_net = ready if standardizer is None else ready.float()
+        split = Split(x_of_net, y, num_classes, augmentation, trusted)
+        return cls(split, standardizer, augmentation)
 
 
 @checked

@@ -12,13 +12,11 @@ from torch import Tensor, nn
 
 from covlearn import records
 from covlearn.config import plain, typed
-from covlearn.data import Resident, Split
 from covlearn.data.augment import Augmentation
 from covlearn.diagnose.advice import LEVEL, Advice, advise
 from covlearn.diagnose.dependence import Finding, Progress, at_most, instance_dependence_test
-from covlearn.engine import Machine, predict
 from covlearn.estimator import NoisyLabelClassifier
-from covlearn.evaluation import EVALUATION_BATCH, digest
+from covlearn.evaluation import digest, said_of, unlabelled
 from covlearn.evidence import Evidence
 from covlearn.fitted import Fitted
 from covlearn.inputs import read_examples
@@ -140,7 +138,7 @@ def diagnose_classifier(
         features = Features(values, rows, columns(values.shape[1]))
     else:
         crossed = model.method == "cal" and model.preset == "recommended" and model.evidence_.found
-        images = Images(torch.from_numpy(inputs[rows]), model.augmentation_, len(model.classes_))
+        images = Images(torch.from_numpy(inputs[rows]), model.augmentation_)
         features = features_of_images(images, rows, model.model_, cross_fitted=crossed)
     return diagnosis(
         features,
@@ -269,7 +267,7 @@ def features_of_run(
     crossed = facts.get("refined_from") == "cross-fitted sieves" and evidence["found"]
     if reading is not None:
         reading(0, 1, "features of the network")
-    images = Images(x, fitted.augmentation, len(fitted.classes))
+    images = Images(x, fitted.augmentation)
     return features_of_images(images, rows, fitted.model, cross_fitted=crossed)
 
 
@@ -279,7 +277,6 @@ class Images:
 
     x: Tensor
     augmentation: Augmentation | None
-    num_classes: int
 
 
 def features_of_images(
@@ -291,10 +288,7 @@ def features_of_images(
     it: flips would then seem to depend on them. There the pixels must do.
     """
     if cross_fitted and hasattr(model, "features"):
-        unlabelled = torch.zeros(len(images.x), dtype=torch.int64)
-        split = Split(images.x, unlabelled, images.num_classes, images.augmentation)
-        data = Resident(split, batch_size=EVALUATION_BATCH, shuffle=False)
-        hidden = predict(model, data, Machine(device="cpu"), features=True)[1]
+        _, hidden = said_of(model, unlabelled(images.x, images.augmentation), features=True)
         assert hidden is not None
         what = f"{hidden.shape[1]} penultimate features of the run's network"
         return Features(hidden.numpy(), rows, what)

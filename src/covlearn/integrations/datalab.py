@@ -10,9 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covlearn.data import Resident, Split
-from covlearn.engine import Machine, predict
-from covlearn.evaluation import EVALUATION_BATCH, digest
+from covlearn.evaluation import digest, said_of, unlabelled
 from covlearn.fitted import Fitted, load
 from covlearn.inputs import Examples, read_examples
 from covlearn.integrations.extras import library
@@ -68,11 +66,7 @@ def features_of(fitted: Fitted, examples: Examples) -> NDArray[np.float32]:
             f"the network must have features(x), and {fitted.config['net']['name']} has none; pass "
             "features=False"
         )
-    split = Split(
-        x, torch.zeros(len(x), dtype=torch.int64), len(fitted.classes), fitted.augmentation
-    )
-    data = Resident(split, batch_size=EVALUATION_BATCH, shuffle=False)
-    _, hidden = predict(fitted.model, data, Machine(device="cpu"), features=True)
+    _, hidden = said_of(fitted.model, unlabelled(x, fitted.augmentation), features=True)
     assert hidden is not None
     return hidden.numpy()
 
