@@ -12,7 +12,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from covlearn.config import describe, leaves, nearest, plain, typed, with_settings
+from covlearn.config import describe, leaves, plain, typed, with_settings
+from covlearn.kinds import nearest
 from covlearn.methods import CAL, METHODS
 from covlearn.schedules import Ramp
 

@@ -32,7 +32,7 @@ RIGHT: list[tuple[Any, Any]] = [
     (ArrayLike | None, None),
     (NDArray[np.int64], np.zeros(2, int)),
     (Callable[[int], int], abs),
-    (Literal["a", "b"], "c"),  # the function says which words there are
+    (Literal["a", "b"], "b"),
     (Method, CE()),
 ]
 WRONG: list[tuple[Any, Any, str]] = [
@@ -49,7 +49,9 @@ WRONG: list[tuple[Any, Any, str]] = [
     (ArrayLike, [[1], [2, 3]], "numbers, as np.asarray takes them"),
     (NDArray[np.int64], [1, 2], "a NumPy array"),
     (Callable[[int], int], 3, "a function"),
-    (Literal["a", "b"], 3, "one of 'a', 'b'"),
+    (Literal["a", "b"], 3, "one of a, b"),
+    (Literal["a", "b"], np.array(["a"]), "one of a, b"),
+    (Literal["a"] | None, "c", "'a' or None"),
     (Method, "ce", "a Method"),
     (Split, None, "a Split"),
 ]
@@ -93,6 +95,7 @@ def test_a_missing_or_unknown_argument_stays_pythons_own() -> None:
 @dataclass
 class Settings:
     rate: float = 0.1
+    word: Literal["fixed", "auto"] = "auto"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -105,3 +108,8 @@ def test_fields_are_held_too_and_nan_is_no_number() -> None:
         Settings(wrong)
     with pytest.raises(ValueError, match="rate must be a number, got NaN"):
         Settings(float("nan"))
+    wrong = "fixd"
+    with pytest.raises(
+        ValueError, match=r"word must be one of fixed, auto, got 'fixd'; did you mean 'fixed'\?$"
+    ):
+        Settings(word=wrong)

@@ -241,7 +241,7 @@ def run(**change: Any) -> MeanMatching:
         ({"bandwidth": 0.0}, "bandwidth must be positive and finite, got 0.0"),
         ({"bandwidth": -1.0}, "bandwidth must be positive"),
         ({"bandwidth": float("nan")}, "bandwidth must be positive"),
-        ({"kernel": "linear"}, "kernel must be .rbf. or a callable .*got 'linear'"),
+        ({"kernel": "linear"}, "kernel must be .rbf. or a function, got 'linear'"),
         ({"kernel": rbf, "bandwidth": 1.0}, "bandwidth is for kernel=.rbf."),
         (
             {"kernel": lambda x, z: x @ x.T[:, :1]},

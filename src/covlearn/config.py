@@ -4,7 +4,6 @@ Every value is checked against its field's annotation. Nothing here imports torc
 """
 
 import ast
-import difflib
 import inspect
 import itertools
 import json
@@ -16,7 +15,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from covlearn.kinds import check_kind, checked, shown
+from covlearn.kinds import check_kind, checked, members, nearest, shown
 
 __all__ = ["check_allowed", "override", "parse_settings", "plain", "typed", "with_settings"]
 
@@ -183,12 +182,6 @@ def check_allowed(name: str, allow: Collection[str], *, where: str) -> None:
         )
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """``; did you mean 'mlp'?`` for a name that is nearly one of the names, else nothing."""
-    found = difflib.get_close_matches(name, list(names), n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
-
-
 def describe(hint: Any) -> str:
     """A type in words."""
     if hint in _WORDS:
@@ -222,14 +215,14 @@ def _unknown(value: Any, name: str, new: Any, inside: str) -> str:
 def _convert(hint: Any, value: Any) -> Any:
     if hint is Any:
         return value
-    members = _members(hint)
-    optional = types.NoneType in members
+    kinds = members(hint)
+    optional = types.NoneType in kinds
     if optional and (value is None or str(value).lower() in ("none", "null")):
         return None
     errors = []
-    for member in members:
+    for kind in kinds:
         try:
-            return _convert_member(member, value)
+            return _convert_member(kind, value)
         except ValueError as error:
             errors.append(error)
     if len(errors) == 1 + optional:  # nothing else was allowed: its own error says most
@@ -375,9 +368,5 @@ def _from_json(value: Any) -> Any:
         raise ValueError(f'expected JSON, as {{"epochs": 20}}, got {value!r}') from error
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-
-
 def _dataclass_in(hint: Any) -> bool:
-    return any(is_dataclass(member) for member in _members(hint))
+    return any(is_dataclass(member) for member in members(hint))

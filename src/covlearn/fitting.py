@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from covlearn.calibration import label_posterior, surest_transition, wrong_by_sureness
-from covlearn.config import Tree, nearest, override, parse_settings
+from covlearn.config import Tree, override, parse_settings
 from covlearn.covariance import SecondOrder, covariance_table
 from covlearn.data import Augmentation, Split
 from covlearn.data.sources import still
@@ -25,7 +25,7 @@ from covlearn.engine import Machine, Plan, Record
 from covlearn.evaluation import Progress
 from covlearn.evidence import Evidence, noise_evidence
 from covlearn.job import augmented, make_machine, make_method, resolve_device, take_beside
-from covlearn.kinds import checked
+from covlearn.kinds import checked, nearest
 from covlearn.ledger import Ledger
 from covlearn.local_run import input_shape
 from covlearn.methods import METHODS, Method, presets

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from covlearn.config import Tree, nearest, override, parse_settings, plain, typed
+from covlearn.config import Tree, override, parse_settings, plain, typed
 from covlearn.data import Augmentation, Split
 from covlearn.data.sources import Source, load_data, with_noise
 from covlearn.engine import Machine
 from covlearn.evaluation import Progress
-from covlearn.kinds import check_fields, checked
+from covlearn.kinds import check_fields, checked, nearest
 from covlearn.methods import METHODS, Method, presets
 from covlearn.methods.from_scratch import from_scratch, movement
 from covlearn.records import Result, differences

@@ -2,11 +2,13 @@
 
 A wrong kind of argument is refused where it was given, in one sentence with its name, what was
 expected, what came and what makes the right thing; it does not go on to fail somewhere inside. A
-missing or unknown argument stays Python's own TypeError. Values are for the functions to check.
-Functions of a step that is compiled ask with :mod:`covlearn.checks` alone, which can be traced.
+missing or unknown argument stays Python's own TypeError. Values are for the functions to check, but
+for words of a ``Literal``. Functions of a step that is compiled ask with :mod:`covlearn.checks`
+alone, which can be traced.
 Nothing here imports NumPy or torch before they are needed: a command that says no starts at once.
 """
 
+import difflib
 import functools
 import inspect
 import math
@@ -96,7 +98,10 @@ def check_kind(value: Any, hint: Any, *, name: str) -> None:
     if not fits(value, hint):
         maker = next((MAKERS[kind] for kind in (name, *_names(hint)) if kind in MAKERS), None)
         remedy = f"; {maker}" if maker else ""
-        raise ValueError(f"{name} must be {in_words(hint)}, got {shown(value)}{remedy}")
+        came = shown(value)
+        if isinstance(value, str) and (words := _words(hint)):
+            came, remedy = came.removesuffix(" (str)"), remedy or nearest(value, words)
+        raise ValueError(f"{name} must be {in_words(hint)}, got {came}{remedy}")
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -107,8 +112,8 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, member) for member in others) or (
             _of_numbers(hint) and _holds_numbers(value)
         )
-    if origin is Literal:  # which of the words, the function says
-        return isinstance(value, tuple(type(member) for member in args))
+    if origin is Literal:  # by kind first: to an array everything might be equal
+        return isinstance(value, tuple(type(member) for member in args)) and value in args
     kind = origin or hint
     if kind in NUMBERS:
         return isinstance(value, NUMBERS[kind]) and not isinstance(value, bool)
@@ -130,7 +135,7 @@ def in_words(hint: Any) -> str:
             words.insert(0, "numbers, as np.asarray takes them")
         return " or ".join(dict.fromkeys(words))
     if origin is Literal:
-        return f"{'one of ' if len(args) > 1 else ''}{', '.join(map(repr, args))}"
+        return f"one of {', '.join(args)}" if len(args) > 1 else repr(args[0])
     if origin in (tuple, list, Sequence, Iterable, Collection):
         return f"a sequence of {in_words(args[0])}" if args else "a sequence"
     if origin in (dict, Mapping):
@@ -149,6 +154,22 @@ def shown(value: Any) -> str:
     return f"{text if len(text) <= SHOWN else f'{text[:SHOWN]}…'} ({kind})"
 
 
+def nearest(name: str, names: Iterable[str]) -> str:
+    """``; did you mean 'mlp'?`` for a name that is nearly one of the names, else nothing."""
+    found = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def members(hint: Any) -> tuple[Any, ...]:
+    """What a union is of, or the hint alone."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _words(hint: Any) -> list[str]:
+    literals = [member for member in members(hint) if get_origin(member) is Literal]
+    return [word for literal in literals for word in get_args(literal)]
+
+
 def _of_numbers(hint: Any) -> bool:
     """Whether anything that NumPy makes an array of is meant: also by tensors or arrays."""
     return bool(_array_like(hint)) or {"Tensor", "ndarray"} <= {*_names(hint)}
@@ -157,8 +178,8 @@ def _of_numbers(hint: Any) -> bool:
 def _array_like(hint: Any) -> set[Any]:
     """The members of NumPy's ArrayLike, if the hint has them all, as a union with it has."""
     typing = sys.modules.get("numpy.typing")  # without it no annotation can have them
-    members = {*get_args(typing.ArrayLike)} if typing else set()
-    return members if members <= {*get_args(hint)} else set()
+    array_like = {*get_args(typing.ArrayLike)} if typing else set()
+    return array_like if array_like <= {*get_args(hint)} else set()
 
 
 def _is_a(value: Any, kind: type) -> bool:
@@ -193,8 +214,7 @@ def _members_fit(value: Any, args: tuple[Any, ...]) -> bool:
 
 
 def _names(hint: Any) -> list[str]:
-    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    return [getattr(get_origin(member) or member, "__name__", "") for member in members]
+    return [getattr(get_origin(each) or each, "__name__", "") for each in members(hint)]
 
 
 def _named(kind: Any) -> str:

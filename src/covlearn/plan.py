@@ -44,8 +44,6 @@ class Plan:
                 f"momentum={self.momentum}, weight_decay={self.weight_decay}, "
                 f"lr_factor={self.lr_factor}"
             )
-        if self.optimizer not in ("sgd", "adam"):
-            raise ValueError(f"optimizer must be 'sgd' or 'adam', got {self.optimizer!r}")
         if self.average_classes is not None and self.average_classes < 1:
             raise ValueError(f"average_classes must be at least 1, got {self.average_classes}")
         for name in ("average", "average_predictions"):
@@ -71,8 +69,6 @@ class Machine:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.precision not in ("float32", "bfloat16"):
-            raise ValueError(f"precision must be float32 or bfloat16, got {self.precision!r}")
         if self.workers is not None and self.workers < 0:
             raise ValueError(f"workers must be at least 0, got {self.workers}")
 

@@ -31,8 +31,6 @@ def read_runs(
     """
     import pandas as pd  # noqa: PLC0415  slow to import
 
-    if by not in ("run", "epoch"):
-        raise ValueError(f"by must be run or epoch, got {by!r}")
     folder = Path(folder)
     rows: list[dict[str, Any]] = []
     found = False

@@ -104,12 +104,10 @@ def kernel_mean_matching(
     if kernel == "rbf":
         bandwidth = median_bandwidth(features, seed=seed) if bandwidth is None else bandwidth
         evaluate = _rbf(bandwidth)
-    elif callable(kernel):
+    else:
         if bandwidth is not None:
             raise ValueError(f'bandwidth is for kernel="rbf", got {bandwidth} with a callable')
         evaluate = _checked(kernel)
-    else:
-        raise ValueError(f'kernel must be "rbf" or a callable k(x, z), got {kernel!r}')
 
     if landmarks is None:
         moments = _exact_moments(features, kept, evaluate, block_size)

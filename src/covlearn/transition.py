@@ -223,8 +223,6 @@ def transition_error(
         if class_weight is not None:
             raise ValueError('class_weight is for kind="row"; "entry" weighs all entries equally')
         return float(difference_KK.mean())
-    if kind != "row":
-        raise ValueError(f'kind must be "entry" or "row", got {kind!r}')
     weight_K = torch.ones(num_classes).to(true)
     if class_weight is not None:
         weight_K = check_prior(class_weight, num_classes=num_classes, name="class_weight").to(true)
@@ -241,8 +239,6 @@ def _count(row_N: Tensor, noisy: Tensor, num_classes: int, weight: Tensor | None
 
 
 def _rows_to_one(joint_KK: Tensor, empty_class: EmptyClass, what: str) -> Tensor:
-    if empty_class not in ("error", "identity"):
-        raise ValueError(f'empty_class must be "error" or "identity", got {empty_class!r}')
     mass_K = joint_KK.sum(dim=1)
     empty = (mass_K == 0).nonzero().flatten()
     if empty.numel() and empty_class == "error":

@@ -197,7 +197,7 @@ RUNS: dict[str, list[Row]] = {
     ],
     "records_frame.read_runs": [
         (lambda: read_runs(EMPTY), "must hold runs of covlearn"),
-        (lambda: read_runs(EMPTY, by=WRONG_WORD), "by must be run or epoch"),
+        (lambda: read_runs(EMPTY, by=WRONG_WORD), "by must be one of run, epoch"),
     ],
     "report.write_report": [(lambda: write_report(EMPTY), "is not the folder of a run")],
     "report.write_comparison": [

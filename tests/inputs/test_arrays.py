@@ -220,5 +220,5 @@ def test_other_objects() -> None:
     for source in (3, object()):
         with pytest.raises(ValueError, match="a source must be a folder"):
             read_examples(source)
-    with pytest.raises(ValueError, match="on_bad must be refuse or skip"):
+    with pytest.raises(ValueError, match="on_bad must be one of refuse, skip"):
         read_examples((X, Y), on_bad="ignore")  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_runs_of_fit(wine: Case) -> None:
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must hold runs of covlearn"):
         covlearn.read_runs(tmp_path)
-    with pytest.raises(ValueError, match="by must be run or epoch"):
+    with pytest.raises(ValueError, match="by must be one of run, epoch"):
         covlearn.read_runs(tmp_path, by="day")
 
 

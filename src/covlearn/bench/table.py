@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from covlearn.config import check_allowed, nearest, typed
+from covlearn.config import check_allowed, typed
+from covlearn.kinds import nearest
 
 FIGURES = ("best", "last", "mean_of_last_ten", "selected")
 MOST_TRIALS = 10_000

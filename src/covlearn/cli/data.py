@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import step_bars
 from covlearn.cli.say import say
-from covlearn.config import nearest
+from covlearn.kinds import nearest
 
 if TYPE_CHECKING:
     from covlearn.data.archives import Progress

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from covlearn.config import nearest
+from covlearn.kinds import nearest
 
 SIDE = 32
 OFFICIAL, SORTED = "official", "sorted"

@@ -11,14 +11,13 @@ from torch import Tensor
 
 from covlearn import npz
 from covlearn.checks import check_labels
-from covlearn.config import nearest
 from covlearn.data import clothing1m
 from covlearn.data.archives import Progress, silent
 from covlearn.data.augment import Augmentation
 from covlearn.data.batches import Split
 from covlearn.data.cifar import CIFAR, OFFICIAL, Cifar
 from covlearn.data.store import open_stored
-from covlearn.kinds import check_fields, checked
+from covlearn.kinds import check_fields, checked, nearest
 from covlearn.noise import VARIANTS, NoiseCard, NoisyLabels, instance_dependent, pair, symmetric
 from covlearn.noise.files import labels_from_file
 from covlearn.noise.registry import (

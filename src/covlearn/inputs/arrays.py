@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covlearn import npz
-from covlearn.config import nearest
 from covlearn.inputs.examples import FORMAT, LISTED, Reading, Skipped, some
+from covlearn.kinds import nearest
 
 X_NAMES = ("x", "features", "embeddings", "images", "data", "x_train")
 Y_NAMES = ("y", "labels", "label", "targets", "target", "y_train")

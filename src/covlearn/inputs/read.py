@@ -57,8 +57,6 @@ def read_examples(
     >>> examples.classes, examples.y.tolist(), examples.x.shape
     (['a', 'b'], [0, 1, 0, 1], torch.Size([4, 1]))
     """
-    if on_bad not in ("refuse", "skip"):
-        raise ValueError(f"on_bad must be refuse or skip, got {on_bad!r}")
     if recipe is not None:
         check_recipe(recipe)
     place = None if cache is None else Path(cache)

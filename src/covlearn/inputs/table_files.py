@@ -21,10 +21,10 @@ from typing import Any
 
 import pandas as pd
 
-from covlearn.config import nearest
 from covlearn.inputs.examples import some
 from covlearn.inputs.images import is_image_name
 from covlearn.inputs.number_texts import NOTHING
+from covlearn.kinds import nearest
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".tab")
 PARQUET_SUFFIXES = (".parquet", ".pq")

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import torch
 
 from covlearn.cells import restored
-from covlearn.config import nearest
 from covlearn.inputs.examples import Examples, Trusted, some
 from covlearn.inputs.labels import WHOLE_NUMBER, positions
 from covlearn.inputs.table_files import read_table
+from covlearn.kinds import nearest
 from covlearn.plain_files import parse_json
 
 

@@ -27,10 +27,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePath
 from typing import Any
 
-from covlearn.config import Tree, nearest, override
+from covlearn.config import Tree, override
 from covlearn.data.sources import is_folder
 from covlearn.engine import Plan
-from covlearn.kinds import checked
+from covlearn.kinds import checked, nearest
 from covlearn.methods import DMI, METHODS, Method
 from covlearn.nets.choice import many_small_images
 from covlearn.npz import read_arrays

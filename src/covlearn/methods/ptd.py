@@ -77,8 +77,6 @@ class PTD:
             raise ValueError(
                 f"percentiles must be two, 0 ≤ low ≤ high ≤ 100, got {self.percentiles}"
             )
-        if self.correction not in ("reweight", "forward"):
-            raise ValueError(f"correction must be 'reweight' or 'forward', got {self.correction!r}")
         if not 0 <= self.selection_share < 1:
             raise ValueError(f"selection_share must lie in [0, 1), got {self.selection_share}")
         if self.best_epoch and self.selection_share == 0:

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covlearn import npz, records
-from covlearn.config import nearest
-from covlearn.kinds import checked
+from covlearn.kinds import checked, nearest
 from covlearn.noise.card import NoiseCard, NoisyLabels, with_card
 from covlearn.noise.inputs import clean_labels
 from covlearn.noise.registry import PUBLISHED, label_digest, published_labels

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from covlearn import records
-from covlearn.config import nearest, plain, typed
+from covlearn.config import plain, typed
 from covlearn.engine import Machine, Objective, Plan, Record
 from covlearn.evaluation import evaluation_batches
-from covlearn.kinds import check_kind
+from covlearn.kinds import check_kind, nearest
 from covlearn.ledger import Ledger
 from covlearn.methods import Method
 from covlearn.methods.base import view_of
