@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from covlearn.config import describe, leaves, plain, typed, with_settings
+from covlearn.config import describe, leaves, override, parse_settings, plain, typed
 from covlearn.kinds import nearest
 from covlearn.methods import CAL, METHODS
 from covlearn.schedules import Ramp
@@ -39,6 +39,10 @@ class Outer:
     items: list[str] = field(default_factory=list)
     table: dict[str, int] = field(default_factory=dict)
     odd: complex = 0j
+
+
+def changed(value: Any, settings: list[str]) -> Any:
+    return override(value, parse_settings(settings))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,7 @@ class Outer:
 )
 def test_a_setting_takes_the_type_of_its_field(setting: str, path: str, expected: Any) -> None:
     before = Outer()
-    after = with_settings(before, [setting])
+    after = changed(before, [setting])
     assert getattr(after, path) == expected
     assert type(getattr(after, path)) is type(expected)
     assert before == Outer()
@@ -112,7 +116,7 @@ def test_a_setting_takes_the_type_of_its_field(setting: str, path: str, expected
 )
 def test_a_bad_setting_is_refused(settings: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        with_settings(Outer(), settings)
+        changed(Outer(), settings)
 
 
 def test_fields_that_depend_on_each_other_move_together() -> None:
@@ -121,9 +125,9 @@ def test_fields_that_depend_on_each_other_move_together() -> None:
         ramp: Ramp = Ramp(1.0, start=10, end=20)
 
     for settings in (["ramp.start=30", "ramp.end=40"], ["ramp.end=40", "ramp.start=30"]):
-        assert with_settings(Holder(), settings).ramp == Ramp(1.0, start=30, end=40)
+        assert changed(Holder(), settings).ramp == Ramp(1.0, start=30, end=40)
     with pytest.raises(ValueError, match="ramp: expected 0 ≤ start ≤ end, got start=30"):
-        with_settings(Holder(), ["ramp.start=30"])
+        changed(Holder(), ["ramp.start=30"])
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -168,7 +172,7 @@ def test_leaves_are_what_can_be_set() -> None:
     for path, kind, value, _ in leaves(CAL()):
         assert kind
         if isinstance(value, float | int | str) and not isinstance(value, bool):
-            assert with_settings(CAL(), [f"{path}={value}"]) == CAL()
+            assert changed(CAL(), [f"{path}={value}"]) == CAL()
     assert describe(tuple[int, ...]) == "an integer or several, separated by commas"
 
 

@@ -1,7 +1,6 @@
 """Verdicts: the documented rules, their numbers, and when labels are left alone."""
 
 import math
-import re
 
 import hypothesis.strategies as st
 import numpy as np
@@ -92,12 +91,6 @@ def test_what_holds_for_all(rows: list[tuple[list[float], int]], evidence: bool)
     # Names of classes are only names: another order gives the same verdicts.
     flipped = judge(logits.shape[1] - 1 - labels, logits.flip(1), evidence=evidence)
     np.testing.assert_allclose(flipped.quality, verdicts.quality)
-
-
-@pytest.mark.parametrize("limit", [-0.1, 0.6])
-def test_limits_are_checked(limit: float) -> None:
-    with pytest.raises(ValueError, match=re.escape("must lie in [0, 0.5]")):
-        judge(torch.tensor([0]), logs([0.5, 0.5]), evidence=True, relabel_below=limit)
 
 
 def sure_and_unsure(wrong_sure: int, wrong_unsure: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 
 from covlearn.kinds import check_kind, checked, members, nearest, shown
 
-__all__ = ["check_allowed", "override", "parse_settings", "plain", "typed", "with_settings"]
+__all__ = ["check_allowed", "override", "parse_settings", "plain", "typed"]
 
 T = TypeVar("T")
 Tree = dict[str, Any]  # overrides: text at the leaves
@@ -55,17 +55,6 @@ def typed(hint: type[T], value: Any) -> T:
         raise ValueError(f"hint must be a type, got {shown(hint)}")
     result: T = _convert(hint, value)
     return result
-
-
-@checked
-def with_settings(value: T, settings: Iterable[str]) -> T:
-    """A copy of a dataclass in which each ``path=value`` is set.
-
-    >>> from covlearn.schedules import Steps
-    >>> with_settings(Steps(0.1), ["milestones=60,80", "factor=0.5"])
-    Steps(value=0.1, milestones=(60, 80), factor=0.5)
-    """
-    return override(value, parse_settings(settings))
 
 
 @checked

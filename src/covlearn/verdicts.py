@@ -10,13 +10,13 @@ they are read off: those of :mod:`covlearn.calibration` are fitted to the given 
 Where there is evidence of wrong labels:
 
 - *keep*: quality ≥ 1/2;
-- *relabel*: quality < ``relabel_below`` and confidence ≥ 1/2, the suggestion is taken;
-- *drop*: quality < ``relabel_below``, but no class reaches 1/2: the label is wrong, and what would
+- *relabel*: quality < ``RELABEL_BELOW`` and confidence ≥ 1/2, the suggestion is taken;
+- *drop*: quality < ``RELABEL_BELOW``, but no class reaches 1/2: the label is wrong, and what would
   be right is not known;
 - *review*: between them, a person should look.
 
-Where there is none, no label is changed: those of quality < ``review_below`` are for *review*, the
-worst ``review_share`` of all examples at most, and all others are kept.
+Where there is none, no label is changed: those of quality < ``REVIEW_BELOW`` are for *review*, the
+worst ``REVIEW_SHARE`` of all examples at most, and all others are kept.
 """
 
 from collections.abc import Sequence
@@ -66,9 +66,6 @@ def judge(
     *,
     evidence: bool,
     classes: Sequence[Any] | None = None,
-    relabel_below: float = RELABEL_BELOW,
-    review_below: float = REVIEW_BELOW,
-    review_share: float = REVIEW_SHARE,
 ) -> Verdicts:
     """A verdict on each label from what is known of its example.
 
@@ -83,13 +80,6 @@ def judge(
     >>> verdicts.reason[1]
     'given dog has 1.8 % against 98.2 % for cat: quality 0.018 is below 0.2'
     """
-    if not 0 <= relabel_below <= 0.5 or not 0 <= review_below <= 0.5:
-        raise ValueError(
-            f"relabel_below and review_below must lie in [0, 0.5], got {relabel_below} and "
-            f"{review_below}"
-        )
-    if not 0 <= review_share <= 1:
-        raise ValueError(f"review_share must lie in [0, 1], got {review_share}")
     log_NK = check_scores(logits).detach().cpu().double().log_softmax(dim=1)
     num_classes = log_NK.shape[1]
     if classes is not None and len(classes) != num_classes:
@@ -101,20 +91,20 @@ def judge(
     confidence = torch.maximum(rival_share.exp(), quality)
     decision = np.full(len(given), KEEP, dtype="<U7")
     if evidence:
-        low, wrong = (quality < 0.5).numpy(), (quality < relabel_below).numpy()
+        low, wrong = (quality < 0.5).numpy(), (quality < RELABEL_BELOW).numpy()
         sure = (confidence >= 0.5).numpy()
         decision[low], decision[wrong & sure], decision[wrong & ~sure] = REVIEW, RELABEL, DROP
     else:
-        most = int(review_share * len(given))
+        most = int(REVIEW_SHARE * len(given))
         worst = quality.argsort(stable=True)[:most].numpy()
-        decision[worst[quality.numpy()[worst] < review_below]] = REVIEW
+        decision[worst[quality.numpy()[worst] < REVIEW_BELOW]] = REVIEW
     names = [str(name) for name in (range(num_classes) if classes is None else classes)]
     facts = zip(
         *(part.tolist() for part in (given, quality, rival, rival_share.exp())),
         decision.tolist(),
         strict=True,
     )
-    limit = relabel_below if evidence else review_below
+    limit = RELABEL_BELOW if evidence else REVIEW_BELOW
     return Verdicts(
         given=given.numpy(),
         suggested=suggested.numpy(),

@@ -106,7 +106,6 @@ CALLS: dict[str, dict[str, Any]] = {
     "config.parse_settings": {"settings": ["a=1"]},
     "config.plain": {"value": 1},
     "config.typed": {"hint": int, "value": "1"},
-    "config.with_settings": {"settings": ["epochs=2"]},
     "covariance.with_covariance": {"base_loss": losses.cross_entropy},
     "losses.one_class_at_a_time": {"loss": losses.cross_entropy},
     "schedules.Steps": {"value": 1.0},

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from covlearn import data, engine, fitted, nets
-from covlearn.config import check_allowed, override, parse_settings, typed, with_settings
+from covlearn.config import check_allowed, override, parse_settings, typed
 from covlearn.data import clothing1m, sources
 from covlearn.data.cifar import CIFAR10
 from covlearn.engine import Machine, Plan
@@ -87,7 +87,6 @@ RUNS: dict[str, list[Row]] = {
     ],
     # Methods and training
     "config.typed": [(lambda: typed(int, "x"), "expected an integer")],
-    "config.with_settings": [(lambda: with_settings(Plan(3), ["epoch=3"]), "no such field")],
     "config.override": [(lambda: override(Plan(3), {"epochs": "x"}), "expected an integer")],
     "config.parse_settings": [(lambda: parse_settings(["epochs"]), "=")],
     "config.check_allowed": [(lambda: check_allowed("a.b:c", [], where="t"), "--allow a.b:c")],
