@@ -30,8 +30,7 @@ from covlearn.evaluation import environment
 from covlearn.job import Job, settled
 from covlearn.local_run import LocalRun
 from covlearn.methods import CAL
-from covlearn.methods.crossfit import CrossFittedCAL
-from covlearn.methods.folds import stratified_folds
+from covlearn.methods.crossfit import CrossFittedCAL, stratified_folds
 from covlearn.npz import read_arrays
 from covlearn.schedules import Ramp
 

@@ -55,7 +55,7 @@ from covlearn.evaluation import commit, environment
 from covlearn.fitting import fit_split, set_up
 from covlearn.methods.base import view_of
 from covlearn.methods.ce import CE
-from covlearn.methods.folds import stratified_folds
+from covlearn.methods.crossfit import stratified_folds
 from covlearn.methods.scaled import Choice, recommended
 from covlearn.run import LocalRun
 

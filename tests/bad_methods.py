@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from covlearn import distributed
-from covlearn.committee import Committee
 from covlearn.data import Batch
 from covlearn.engine import Outputs, Plan
 from covlearn.ledger import Ledger
 from covlearn.methods import CE, Method, Run
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.coteaching import smallest
+from covlearn.objective import Committee
 from covlearn.run import LocalRun
 
 drawn = itertools.count(1)

@@ -34,7 +34,6 @@ FLOORS = [
         "threads",
         "plan",
         "average",
-        "committee",
         "memory",
         "ledger",
         "checkpoint",

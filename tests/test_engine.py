@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from covlearn import engine
 from covlearn.average import Average
 from covlearn.checkpoint import Checkpoint, copied
-from covlearn.committee import Committee
 from covlearn.data import Batch, Resident, Split
 from covlearn.engine import (
     Machine,
@@ -25,6 +24,7 @@ from covlearn.engine import (
 from covlearn.ledger import Ledger
 from covlearn.losses import cross_entropy
 from covlearn.nets import build_net
+from covlearn.objective import Committee
 from tests.reference import losses as reference
 from tests.reference import sieve
 

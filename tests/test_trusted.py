@@ -14,8 +14,7 @@ from covlearn import cells, cli
 from covlearn.data import Split
 from covlearn.inputs import read_examples
 from covlearn.inputs.trusted import Decision, read_trusted, with_trusted
-from covlearn.methods.crossfit import CrossFittedCAL
-from covlearn.methods.folds import stratified_folds
+from covlearn.methods.crossfit import CrossFittedCAL, stratified_folds
 from covlearn.noise import symmetric
 from covlearn.verdicts import decided, judge
 

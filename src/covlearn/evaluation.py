@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from covlearn import distributed, records
-from covlearn.committee import Committee
 from covlearn.config import plain
 from covlearn.data import Augmentation, ImageFiles, Loaded, Resident, Split, batches_of
 from covlearn.engine import Machine, Record, predict
@@ -30,6 +29,7 @@ from covlearn.metrics import (
     memorisation,
     reliability,
 )
+from covlearn.objective import Committee
 from covlearn.records import Figure, Stage
 from covlearn.transition import count_transition
 

@@ -32,8 +32,7 @@ from covlearn.methods import METHODS, Method, presets
 from covlearn.methods.base import view_of
 from covlearn.methods.cal import SUREST, TOLERATED
 from covlearn.methods.crossfit import CrossFittedCAL
-from covlearn.methods.from_scratch import from_scratch, movement
-from covlearn.methods.scaled import Choice, network, recommended
+from covlearn.methods.scaled import Choice, from_scratch, movement, network, recommended
 from covlearn.nets import build_net
 from covlearn.nets.choice import worth_training
 from covlearn.preparation import Standardizer

@@ -16,7 +16,7 @@ from covlearn.engine import Machine
 from covlearn.evaluation import Progress
 from covlearn.kinds import check_fields, checked, nearest
 from covlearn.methods import METHODS, Method, presets
-from covlearn.methods.from_scratch import from_scratch, movement
+from covlearn.methods.scaled import from_scratch, movement
 from covlearn.records import Result, differences
 from covlearn.run import fit_and_evaluate
 

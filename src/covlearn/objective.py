@@ -1,4 +1,4 @@
-"""What a stage minimises, and what it is told of a batch."""
+"""What a stage minimises, what it is told of a batch, and several networks as one."""
 
 from typing import NamedTuple
 
@@ -43,6 +43,18 @@ class Objective(nn.Module):
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor | None] | Tensor:
         """One loss an example with a weight each (None: all one), or one number for the batch."""
         raise NotImplementedError
+
+
+class Committee(nn.Module):
+    """Several networks trained together; logits have a leading axis."""
+
+    def __init__(self, members: list[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(M, B, K)."""
+        return torch.stack([member(x) for member in self.members])
 
 
 def forward(model: nn.Module, x: Tensor, *, features: bool = False) -> Outputs:

@@ -16,9 +16,9 @@ from covlearn.methods.cores import Confident
 from covlearn.methods.crossfit import (
     CrossFittedCAL,
     share_predicted,
+    stratified_folds,
     sure_labels,
 )
-from covlearn.methods.folds import stratified_folds
 from covlearn.methods.scaled import network, recommended, schedule
 from covlearn.noise import symmetric
 from covlearn.run import LocalRun

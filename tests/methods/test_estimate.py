@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from covlearn.engine import Plan
-from covlearn.methods.estimate import estimate_rate
+from covlearn.methods.coteaching import estimate_rate
 from covlearn.run import LocalRun
 from tests.methods.toy import noisy_run
 from tests.reference import transition as reference

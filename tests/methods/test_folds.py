@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from covlearn.data import Augmentation, Split
-from covlearn.methods.folds import folds_of, stratified_folds
+from covlearn.methods.crossfit import folds_of, stratified_folds
 
 
 def test_classes_are_spread_over_the_folds() -> None:

@@ -14,9 +14,8 @@ from covlearn.job import Job, settled
 from covlearn.methods import PTD, Method, ReweightR, presets
 from covlearn.methods.base import view_of
 from covlearn.methods.forward import Forward, check_anchors
-from covlearn.methods.from_scratch import from_scratch
 from covlearn.methods.reweight_r import Revised
-from covlearn.methods.scaled import recommended
+from covlearn.methods.scaled import from_scratch, recommended
 from covlearn.run import LocalRun
 from tests.methods.loss_cases import (
     NOISE,

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from covlearn.methods.cal import CAL
-from covlearn.methods.from_scratch import MANY, from_scratch, movement
 from covlearn.methods.presets import preset
+from covlearn.methods.scaled import MANY, from_scratch, movement
 from covlearn.nets.choice import worth_training
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from covlearn.calibration import label_posterior, surest_transition
+from covlearn.data import Split, counter
 from covlearn.engine import Objective, Plan
 from covlearn.evidence import noise_evidence, rank_in_class
 from covlearn.methods.base import Run, noisy_prior, root_prior
@@ -27,7 +28,6 @@ from covlearn.methods.cal import CAL
 from covlearn.methods.cal_sieve import refine
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.cores import Confident
-from covlearn.methods.folds import folds_of
 from covlearn.sieve import Refined, adjusted_loss, hold_fixed
 
 __all__ = ["CrossFittedCAL"]
@@ -325,6 +325,28 @@ class CrossFittedCAL(CAL):
             prior_scale=self.prior_scale,
             regularizer_eps=self.sieve_regularizer_eps,
         )
+
+
+def folds_of(split: Split, folds: int, *, seed: int, deal: int = 1) -> Tensor:
+    """A fold for each example, each class spread evenly over them; copies are in one fold.
+
+    A network that has seen a copy of an example has seen its label.
+    """
+    y = split.y.cpu()
+    if split.copied is None:
+        return stratified_folds(y, folds, seed=seed, deal=deal)
+    originals, original = split.copied.unique(return_inverse=True)
+    return stratified_folds(y[originals], folds, seed=seed, deal=deal)[original]
+
+
+def stratified_folds(y: Tensor, folds: int, *, seed: int, deal: int = 1) -> Tensor:
+    """A fold for each label, each class spread evenly over them; a function of seed and deal."""
+    order = counter.permutation(counter.key(seed, deal * folds), len(y))
+    order = order[y[order].argsort(stable=True)]
+    fold = torch.empty_like(y)
+    # Classes come one after the other, so that also those of one example go to different folds.
+    fold[order] = torch.arange(len(y)) % folds
+    return fold
 
 
 def share_predicted(logits: Tensor, given: Tensor) -> float:

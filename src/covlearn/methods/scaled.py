@@ -26,7 +26,7 @@ from covlearn.kinds import checked
 from covlearn.methods import Method
 from covlearn.methods.cal import CAL
 from covlearn.methods.crossfit import CrossFittedCAL
-from covlearn.methods.presets import for_classes, preset
+from covlearn.methods.presets import MOVED, for_classes, kind_of_images, preset
 from covlearn.schedules import Ramp
 
 __all__ = ["Choice", "recommended"]
@@ -36,6 +36,8 @@ FEWEST_EPOCHS = 20
 MOST_AT_FULL_STEP = 128  # features
 FEW_IMAGES = 10_000
 FEW_ROWS = 1_000  # of which sieves depend on who has seen what, and are cheap
+MANY = 200_000  # images, from which on a ResNet has fewer epochs
+RESNET, BATCH = "resnet34", 128
 COUNTED_IN_EPOCHS = ("forget_epochs", "warm_up_epochs", "prune_from", "prune_every", "sieve_from")
 
 
@@ -161,6 +163,30 @@ def cross_fitted(
         # Of clean images the surest predictions contradict one label in 25 (results/pixels.json).
         tolerated=0.05 if images else made.tolerated,
     )
+
+
+def from_scratch(method: str, *, num_examples: int, num_classes: int) -> Choice:
+    """The settings for many small images on a GPU, and a ResNet.
+
+    They are those of CIFAR (:mod:`covlearn.methods.presets`): the regulariser's weight βπ of a
+    class is kept as it is there, and beyond 200,000 images there are fewer epochs.
+    """
+    kind = kind_of_images(num_classes)
+    made: Method = for_classes(preset("recommended", method, kind), num_classes)
+    if num_examples > MANY:
+        made = stretch(made, MANY / num_examples, BATCH)
+    if isinstance(made, CAL):
+        made = replace(made, prior_scale=num_classes / 10)
+    return Choice(made, RESNET)
+
+
+def movement(side: int) -> dict[str, Any]:
+    """How training images of a side are moved: a crop of an eighth, and a flip.
+
+    >>> movement(32)
+    {'crop': 4, 'flip': True}
+    """
+    return {**MOVED["cifar10"], "crop": max(1, side // 8)}
 
 
 def stretch(method: Method, factor: float, batch_size: int) -> Method:
