@@ -18,6 +18,7 @@ from PIL import Image
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 import covlearn
+from covlearn import records
 from covlearn.cli import main, make_parser
 from covlearn.estimator import NoisyLabelClassifier
 from covlearn.methods import METHODS
@@ -290,6 +291,14 @@ def test_whole_pages_run(
         assert (judged["decision"] != "keep").mean() < 0.2
         assert Path("compared.html").is_file()
         assert len(pd.read_csv("preds.csv")) == 30
+    if name == "start/my_table.md":  # what is typed and what Python does are one run
+        typed, called = (records.read(Path("runs") / run) for run in ("cal", "cal-0"))
+        assert typed.config["holdout"] == called.config["holdout"] == 0.1
+        assert typed.config["method"] == called.config["method"]
+        if not torch.cuda.is_available():  # where the command line would take another device
+            assert typed.result is not None
+            assert called.result is not None
+            assert typed.result.test_accuracy == called.result.test_accuracy
 
 
 def test_the_loop_repairs_labels() -> None:
