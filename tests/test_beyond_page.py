@@ -221,6 +221,22 @@ def test_how_far_above_the_published_recipe_it_is() -> None:
     assert f"{sum(points) / len(points):.1f} points above CAL as published" in PAGE
 
 
+def test_the_means_of_three_trials_stand_beside_trial_0() -> None:
+    cells = json.loads((ROOT / "results" / "table1" / "table.json").read_text("utf-8"))["cells"]
+    three = {
+        cell["column"]: f"{cell['last mean']:.2f}"
+        for cell in cells
+        if cell["row"] == "cal" and cell["n"] == 3
+    }
+    assert set(three) == {"cifar10/0.4", "cifar10/0.6"}
+    said = " ".join(PAGE.split())
+    assert f"whose means are {three['cifar10/0.4']} and {three['cifar10/0.6']}" in said
+    assert "trial 0 of each" in said
+    rows = ("ce", "published", "recommended")
+    shown = [cell["n"] for (row, _), cell in CELLS.items() if row in rows]
+    assert max(shown) == 1
+
+
 def test_what_the_covariance_adds_to_ce_on_the_same_labels() -> None:
     table = json.loads((ROOT / "results" / "table1" / "table.json").read_text(encoding="utf-8"))
     best, last = (

@@ -73,7 +73,27 @@ def claims() -> list[str]:
         values = (last[row, column] for row in ("ce", "published", "recommended"))
         texts = ("—" if value is None else f"{value:.1f}" for value in values)
         found.append(f"| {title} | {' | '.join(texts)} |")
+    means = [means_of_cal()[column] for column in ("cifar10/0.4", "cifar10/0.6")]
+    found.append(f"whose means are {means[0]:.1f} and {means[1]:.1f}")
     return found
+
+
+def means_of_cal() -> dict[str, float]:
+    """At the last epoch, where the table has three trials of the published settings."""
+    cells = result("table1/table.json")["cells"]
+    return {
+        cell["column"]: cell["last mean"]
+        for cell in cells
+        if cell["row"] == "cal" and cell["n"] == 3
+    }
+
+
+def test_the_table_is_of_trial_0_where_there_are_three_of_one_row() -> None:
+    assert set(means_of_cal()) == {"cifar10/0.4", "cifar10/0.6"}
+    assert "trial 0 of each" in README
+    cells = result("beyond/beyond/table.json")["cells"]
+    rows = ("ce", "published", "recommended")
+    assert max(cell["n"] for cell in cells if cell["row"] in rows) == 1
 
 
 def test_the_figures_are_those_of_the_results_and_there_are_no_others() -> None:
