@@ -389,6 +389,37 @@ def test_what_renewal_cost() -> None:
         assert words.format(*(after(net, column, row) for row in rows)) in said
 
 
+def test_what_strong_views_and_consistency_cost() -> None:
+    """Beside rows that have the same refined labels, with and without the cut."""
+    tried = ROOT / "results" / "beyond" / "tried"
+    last, milestones, right = {}, {}, set()
+    table = ROOT / "results" / "beyond" / "beyond" / "cifar10" / "0.4"
+    for place in (
+        *(tried / name for name in ("strong_views", "consistency", "consistency_milder_views")),
+        *(table / row / "0" for row in ("with the cut", "sieve alone")),
+    ):
+        name = place.parent.name if place.name == "0" else place.name
+        result = json.loads((place / "result.json").read_text(encoding="utf-8"))
+        last[name] = f"{100 * result['test_accuracy']['last']['value']:.2f}"
+        right.add(result["labels"]["quality"]["share_right"])
+        plan = json.loads((place / "config.json").read_text(encoding="utf-8"))["method"]["plan"]
+        milestones[name] = plan["lr_milestones"], plan["epochs"]
+    assert len(right) == 1
+    assert [name for name, plan in milestones.items() if plan == ([], 100)] == ["sieve alone"]
+    assert milestones["consistency_milder_views"] == ([], 50)
+    assert list(milestones.values()).count(([60], 100)) == 3
+    plain = f"{last['with the cut']} with the cut and at {last['sieve alone']} without it"
+    said = " ".join(PAGE.split())
+    assert f"{last['strong_views']}, where plain ones end at {plain}" in said
+    assert (
+        f"{last['consistency']} with the cut, where plain training ends at {last['with the cut']}"
+        in said
+    )
+    ours = f"{CELLS['recommended', 'cifar10/0.4']['last mean']:.2f}"
+    assert f"{last['consistency_milder_views']} with milder views, no cut and half" in said
+    assert f"where `recommended` has {ours}" in said
+
+
 OWN_PRIOR = ROOT / "results" / "beyond" / "tried" / "own_prior"
 ITS_PAGE = (OWN_PRIOR / "README.md").read_text(encoding="utf-8")
 
