@@ -105,6 +105,14 @@ def test_the_figures_are_those_of_the_results_and_there_are_no_others() -> None:
     assert set(re.findall(r"\d+\.\d+", text)) <= {"0.4", "3.11", "2.0"}
 
 
+def test_the_noises_of_the_peers_are_counted() -> None:
+    settings = {cell["noise"] for cell in result("peers.json")["cells"]} - {"none"}
+    kinds = {setting.partition(":")[0] for setting in settings}
+    assert (len(kinds), len(settings)) == (5, 8)
+    for text in (README, (ROOT / "docs" / "fit.md").read_text(encoding="utf-8")):
+        assert "five kinds of noise at eight settings and none" in " ".join(text.split())
+
+
 def test_where_the_lead_over_cores_is_shown() -> None:
     """At 60 %, not at 20 and 40 %: more than two standard errors of three trials or more."""
     assert "at 60 %, not at 20 and 40 %" in " ".join(README.split())

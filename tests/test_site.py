@@ -198,6 +198,12 @@ def test_every_method_and_generator_has_its_place() -> None:
         assert f"(pictures/noise/{name}.png)" in noise
 
 
+def test_the_first_page_counts_methods_and_generators() -> None:
+    words = {11: "eleven", 12: "twelve"}
+    said = f"{words[len(METHODS)].title()} methods, {words[len(GENERATORS)]} kinds of noise"
+    assert said in page("index.md")
+
+
 def test_figures_of_a_variant_are_not_taken_for_a_methods() -> None:
     """A row of digits is called peer and is CAL without its covariance."""
     cell = {"row": "peer", "method": "cal", "n": 8}
