@@ -26,6 +26,10 @@ from covlearn.methods.presets import (
 )
 from covlearn.schedules import Ramp
 
+OWN = (
+    "preset paper has no settings for a method of one's own, covlearn.methods:CE; write preset = "
+    '"defaults" in its row of a table'
+)
 COMMON = Plan(epochs=100, batch_size=128, lr=0.1, lr_milestones=(60,), weight_decay=5e-4)
 SHORT = Plan(epochs=30, batch_size=64, lr=0.1, lr_milestones=(20,), weight_decay=5e-4)
 EVERY = [(name, method, data) for name in PRESETS for method in METHODS for data in DATA]
@@ -361,7 +365,12 @@ def test_the_preset_is_that_of_the_data(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--method", "ce", "--preset", "papr"], "preset must be .*did you mean 'paper'"),
-        (["--method", "covlearn.methods:CE", "--preset", "paper"], "method must be one of cal"),
+        (["--method", "covlearn.methods:CE", "--preset", "paper"], OWN),
+        (
+            ["--method", "ce", "--preset", "default"],
+            "recommended .in a table defaults, too, .* did",
+        ),
+        (["--method", "ce", "--preset", "defaults"], "what train does without --preset., got .*'$"),
     ],
 )
 def test_bad_presets_are_one_sentence(

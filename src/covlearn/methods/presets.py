@@ -32,6 +32,7 @@ from covlearn.data.sources import is_folder
 from covlearn.engine import Plan
 from covlearn.kinds import checked, nearest
 from covlearn.methods import DMI, METHODS, Method
+from covlearn.methods.preset_names import check_has_preset, check_known, check_preset
 from covlearn.nets.choice import many_small_images
 from covlearn.npz import read_arrays
 
@@ -55,9 +56,9 @@ def preset(name: str, method: str, data: str) -> Method:
     >>> preset("paper", "cal", "cifar100").beta
     Ramp(value=10.0, start=0, end=0)
     """
-    _check("preset", name, PRESETS)
-    _check("method", method, METHODS)
-    _check("data", data, DATA)
+    check_preset(name, PRESETS)
+    check_has_preset(method, METHODS, name)
+    check_known("data", data, DATA)
     made = METHODS[method]()
     for layer in (BY_DATA[data], BY_NAME[name], BY_BOTH.get((name, data), {})):
         made = override(made, layer.get(method, {}))
@@ -84,8 +85,8 @@ def protocol(name: str, data: str) -> Protocol:
     >>> protocol("published", "cifar100").augmentation
     {'crop': 4, 'flip': True, 'rotate': 15.0}
     """
-    _check("preset", name, PRESETS)
-    _check("data", data, DATA)
+    check_preset(name, PRESETS)
+    check_known("data", data, DATA)
     moved = dict(MOVED.get(data, {}))
     if (name, data) == ("published", "cifar100"):
         moved["rotate"] = 15.0  # in the code, not in the text
@@ -170,13 +171,6 @@ def for_classes(method: Method, num_classes: int) -> Method:
 def kind_of_images(num_classes: int) -> str:
     """Which of the two CIFARs' settings suit so many classes."""
     return "cifar10" if num_classes < MANY_CLASSES else "cifar100"
-
-
-def _check(what: str, name: str, names: Any) -> None:
-    if name not in names:
-        raise ValueError(
-            f"{what} must be one of {', '.join(names)}, got {name!r}{nearest(name, names)}"
-        )
 
 
 def _each_plan(method: str, changes: Tree) -> Tree:
