@@ -27,7 +27,7 @@ from tests.report.browser import Browser, find_chromium
 from tests.site_pages import DOCS, blocks, commands, mentioned, page, pages
 from tools import noise_pictures
 from tools.docstrings import as_markdown
-from tools.pages import BEYOND, filled, shown
+from tools.pages import BEYOND, filled, shown, spread
 
 ROOT = DOCS.parent
 # Pages whose blocks other tests run or compare, all of them, with what those need.
@@ -214,6 +214,13 @@ def test_figures_of_a_variant_are_not_taken_for_a_methods() -> None:
     assert not shown(published, "cal", BEYOND)
     assert shown(published | {"row": "recommended"}, "cal", BEYOND)
     assert not shown(published | {"row": "recommended", "n": 0}, "cal", BEYOND)
+
+
+def test_figures_of_a_method_have_the_digits_of_the_results() -> None:
+    """With one digit 91.05 came out as 91.0 and 81.65 as 81.7."""
+    cell = {"best mean": 91.05, "best std": 0.125, "last mean": 81.65, "last std": None}
+    assert [spread(cell, rule) for rule in ("best", "last")] == ["91.05 ± 0.12", "81.65"]
+    assert "| 91.05 | 81.54 | 1 |" in page("methods/ce.md")
 
 
 @pytest.mark.parametrize("name", GENERATORS)

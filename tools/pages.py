@@ -163,12 +163,11 @@ def row_of(source: str, name: str) -> dict[str, Any]:
 
 
 def spread(cell: dict[str, Any], what: str) -> str:
-    """Mean ± standard deviation, as far as they are there; the paper's as it prints them."""
+    """Mean ± standard deviation, as far as they are there, with the digits of results/."""
     mean, std = cell[f"{what} mean"], cell[f"{what} std"]
     if mean is None:
         return "—"
-    digits = 2 if what == "paper" else 1
-    return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
+    return f"{mean:.2f}" + ("" if std is None else f" ± {std:.2f}")
 
 
 # ---- Noise ------------------------------------------------------------------------------------
