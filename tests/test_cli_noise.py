@@ -48,6 +48,24 @@ def test_labels_and_card_are_written(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [entry.name for entry in path.parent.iterdir()] == ["labels.npz"]
 
 
+def test_the_rate_asked_for_stands_beside_what_came_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "labels.npz"
+    drawing = ["noise", "--data", "digits", "--seed", "2", "--out", str(path), "--kind"]
+    assert cli.main([*drawing, "cal:0"]) == 0
+    text = capsys.readouterr().out
+    _, card = with_noise(load_data("digits"), "cal:0", seed=2)
+    assert card is not None
+    assert card.actual_rate > 0.05  # flip rates are truncated at nought
+    rates = f"{card.actual_rate:.2%} (asked 0.00%, expected {card.expected_rate:.2%})"
+    assert f"wrong labels: {rates}\n" in text
+    assert "warning: rate: asked 0, but" in text
+    # Of labels that are read nothing was asked, and nothing expected.
+    assert cli.main([*drawing, f"file:{human_file(tmp_path)}#worse_label"]) == 0
+    assert "wrong labels: 33.38%\n" in capsys.readouterr().out
+
+
 def test_machines_get_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "labels.npz"
     assert cli.main([*DRAW, "--out", str(path), "--json"]) == 0

@@ -96,11 +96,20 @@ def summary(card: "NoiseCard", data: str) -> str:
     seed = "" if card.seed is None else f", seed {card.seed}"
     lines = [
         f"{card.variant} (version {card.version}){seed} on {card.num_examples:,} labels of {data}",
-        f"  wrong labels: {card.actual_rate:.2%}",
+        f"  wrong labels: {card.actual_rate:.2%}{aimed(card)}",
         f"  largest class: {card.largest_class} with {card.largest_share:.1%} of all labels",
         f"  diagonal of T: {shown}",
     ]
     return "\n".join([*lines, *(f"  warning: {text}" for text in card.warnings)])
+
+
+def aimed(card: "NoiseCard") -> str:
+    """The rate that was asked for, and the mean of the flip rates where labels were drawn."""
+    known = {} if card.requested_rate is None else {"asked": card.requested_rate}
+    if card.seed is not None:  # of labels that were read every one is wrong or right
+        known["expected"] = card.expected_rate
+    text = ", ".join(f"{name} {rate:.2%}" for name, rate in known.items())
+    return f" ({text})" if text else ""
 
 
 def list_noises(*, as_json: bool) -> int:
