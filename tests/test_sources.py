@@ -154,6 +154,11 @@ def test_noise_looks_at_images_channel_by_channel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        *(
+            (f"{name}{rate}", rf"needs more than a rate: draw it .* with covlearn\.noise\.{name}, ")
+            for name in ("class_dependent", "confused", "part_dependent")
+            for rate in ("", ":0.3")
+        ),
         ("symetric:0.3", "noise must be one of none, symmetric.*did you mean 'symmetric'"),
         ("cal", "must read KIND:RATE, as cal:0.4, got 'cal'"),
         ("cal:a", "must read KIND:RATE"),

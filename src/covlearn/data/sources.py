@@ -21,6 +21,7 @@ from covlearn.kinds import check_fields, checked, nearest
 from covlearn.noise import VARIANTS, NoiseCard, NoisyLabels, instance_dependent, pair, symmetric
 from covlearn.noise.files import labels_from_file
 from covlearn.noise.registry import (
+    GENERATORS,
     Published,
     drawn_like,
     label_digest,
@@ -224,6 +225,11 @@ def noisy_labels(source: Source, spec: str, *, seed: int) -> NoisyLabels | None:
 def check_noise(spec: str) -> tuple[str, str, float]:
     """The kind of noise that a text names, what follows it, and the rate where it has one."""
     kind, _, given = spec.partition(":")
+    if kind not in NOISES and kind in GENERATORS:
+        raise ValueError(
+            f"noise {kind} needs more than a rate: draw it in Python with covlearn.noise.{kind}, "
+            "keep it with covlearn.noise.files.write_labels, and pass file:PATH"
+        )
     if kind not in NOISES:
         raise ValueError(
             f"noise must be one of {', '.join(NOISES)}, got {kind!r}{nearest(kind, NOISES)}"
