@@ -432,3 +432,22 @@ def test_bad_input_is_one_sentence(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_the_folder_of_a_table_says_how_its_runs_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "small"
+    folder.mkdir(parents=True)
+    (folder / "table.json").write_text("{}")
+    assert cli.main(["report", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert f"covlearn report {folder}/COLUMN/ROW/0 {folder}/COLUMN/OTHER/0\n" in error
+    for name in ("cal 0.4/ce", "cal 0.4/cal", "pair/cal"):
+        (folder / name / "0").mkdir(parents=True)
+        (folder / name / "0" / records.CONFIG).write_text("{}")
+    assert cli.main(["report", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert f"is the folder of a table, whose figures are in {folder}/table.md;" in error
+    two = f"'{folder}/cal 0.4/cal/0' '{folder}/cal 0.4/ce/0'"
+    assert error.endswith(f"compared by: covlearn report {two}\n")

@@ -1,6 +1,7 @@
 """``covlearn report``."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ The page opens in any browser, without a network. Of a run of covlearn fit it sh
 look wrong; there a person accepts, rejects or relabels them and saves decisions.csv, which
 covlearn fit --trusted takes. Several runs, of fit or of train, give one page that compares them.
 """
+TABLE, FIGURES = "table.json", "table.md"  # of covlearn bench
 
 
 def add_parser(commands: Any) -> None:
@@ -48,6 +50,8 @@ def report(args: argparse.Namespace) -> int:
 
     if args.file is not None:
         check_target(args.file)
+    for run in args.runs:
+        check_no_table(run)
     if len(args.runs) > 1:
         file = write_comparison(args.runs, args.file or Path(COMPARISON))
     else:
@@ -59,3 +63,19 @@ def report(args: argparse.Namespace) -> int:
             )
     say(f"{file} ({file.stat().st_size / 1e6:.1f} MB); open it in a browser")
     return 0
+
+
+def check_no_table(folder: Path) -> None:
+    """Refuses the folder of a table, and says how two of its runs are compared."""
+    from covlearn.records import CONFIG  # noqa: PLC0415
+
+    if (folder / CONFIG).exists() or not (folder / TABLE).exists():
+        return
+    first = next(iter(sorted(folder.glob(f"**/0/{CONFIG}"))), None)
+    column = folder / "COLUMN" if first is None else first.parents[2]
+    found = sorted(path.parent for path in column.glob(f"*/0/{CONFIG}"))[:2]
+    runs = found if len(found) > 1 else [column / row / "0" for row in ("ROW", "OTHER")]
+    raise ValueError(
+        f"{folder} is the folder of a table, whose figures are in {folder / FIGURES}; its runs lie "
+        f"below it, and are compared by: covlearn report {shlex.join(map(str, runs))}"
+    )
