@@ -176,6 +176,9 @@ def test_a_label_file_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[s
     text = capsys.readouterr().out
     assert "of no data set that covlearn knows" in text
     assert "aggre_label: 0.00% wrong" in text
+    np.savez(tmp_path / "mine.npz", noisy=np.arange(7))
+    assert cli.main(["data", "check", "labels", str(tmp_path / "mine.npz")]) == 0
+    assert "labels of 7 examples, without clean ones" in capsys.readouterr().out
     assert cli.main(["data", "check", "cifar10", str(path)]) == 2
     assert f"says covlearn data check labels {path}\n" in capsys.readouterr().err
     assert cli.main(["data", "check", "cifar10n", str(path)]) == 2

@@ -163,6 +163,12 @@ def _labels(scratch: Path) -> list[Reader]:
             ((scratch / "own.npz").read_bytes(),),
             lambda folder: read_label_file(folder / "own.npz"),
         ),
+        Reader(
+            "labels .npz of anyone's",
+            "own.npz",
+            (saved(np.savez, noisy=clean, clean=clean),),
+            lambda folder: read_label_file(folder / "own.npz"),
+        ),
         Reader("refined .npy", "a.npy", (saved(np.save, clean),), labels("a.npy")),
         Reader("refined .npz", "a.npz", (saved(np.savez, labels=clean),), labels("a.npz")),
         Reader("refined .txt", "a.txt", (text,), labels("a.txt")),

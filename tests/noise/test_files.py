@@ -113,6 +113,46 @@ def test_a_single_set_needs_no_name(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(saved(tmp_path, only)).label, NOISY)
 
 
+def test_arrays_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, noisy=NOISY.astype(np.uint8), clean=CLEAN)
+    labels = read(path)
+    np.testing.assert_array_equal(labels.label, NOISY)
+    assert labels.label.dtype == np.int64
+    assert (labels.card.variant, labels.card.seed) == ("file", None)
+    assert "noisy of mine.npz, SHA-256" in labels.card.notes[0]
+    assert len(labels.card.notes) == 1
+    np.savez(path, noisy=NOISY, clean=CLEAN[::-1])
+    with pytest.raises(ValueError, match=r"not those of ours: .* or another order"):
+        read(path)
+    # Without clean labels nothing says whether the order is right.
+    np.savez(path, noisy=NOISY)
+    np.testing.assert_array_equal(read(f"{path}#noisy").label, NOISY)
+    assert "was not checked" in read(path).card.notes[1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"y": NOISY, "clean": CLEAN}, "noisy is missing; it holds y, clean"),
+        ({}, "noisy is missing; it holds nothing"),
+        ({"noisy": NOISY / 2}, "noisy in .* vector of class numbers 0…K−1, got float64 of shape"),
+        ({"noisy": NOISY[:0]}, "vector of class numbers"),
+        ({"noisy": NOISY, "clean": CLEAN[:, None]}, r"clean in .* got int64 of shape \(30, 1\)"),
+        ({"noisy": NOISY, "clean": CLEAN[:29]}, "has 30 labels for 29 examples"),
+        ({"noisy": NOISY[:29]}, "labels of 29 examples, and ours has 30: it is for"),
+        ({"noisy": NOISY + 1}, "noisy in .* must lie in 0…2, got 3"),
+        ({"noisy": np.full(30, 2**64 - 1, np.uint64)}, "noisy in .* must lie in 0…2, got -1"),
+        ({"noisy": np.array([None] * 30)}, "Python objects"),
+    ],
+)
+def test_arrays_that_are_no_labels(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(ValueError, match=message):
+        read(path)
+
+
 def test_a_path_may_have_a_number_sign(tmp_path: Path) -> None:
     path = saved(tmp_path, published()).rename(tmp_path / "labels#1.pt")
     np.testing.assert_array_equal(read(path).label, NOISY)
@@ -151,7 +191,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, content: Any, message: str
         ("empty.pt", b"", "cannot be read as a .pt file"),
         ("text.pt", b"hello" * 100, "not safe to read, or is damaged|cannot be read"),
         ("zip.pt", b"PK\x03\x04" + bytes(100), "cannot be read as a .pt file"),
-        ("text.npz", b"hello", "must be a label file that covlearn noise wrote"),
+        ("text.npz", b"hello", "must be a label file, an .npz file with noisy"),
     ],
 )
 def test_no_label_file_at_all(
@@ -251,7 +291,7 @@ def test_a_damaged_file_ends_well(tmp_path_factory: pytest.TempPathFactory, data
         ({"noisy": NOISY + 2}, "noisy must lie in 0…2"),
         ({"noisy": NOISY / 2}, "noisy must be integer"),
         ({"flip_rate": np.zeros(3)}, "the card in .* is of other labels"),
-        ({"noisy": np.array([None] * 30)}, "must be a label file that covlearn noise wrote"),
+        ({"noisy": np.array([None] * 30)}, "must be a label file, .* Python objects"),
     ],
 )
 def test_a_changed_file_of_ours_is_refused(

@@ -172,7 +172,7 @@ def check_labels(name: str, path: Path, progress: "Progress") -> str:  # noqa: A
 
     file = read_label_file(path)
     by_labels = {facts.digests[OFFICIAL]["train_y"]: facts for facts in CIFAR.values()}
-    facts = by_labels.get(label_digest(file.clean))
+    facts = None if file.clean is None else by_labels.get(label_digest(file.clean))
     if name in HUMAN:
         human = HUMAN[name]
         missing = [label for label in human.labels if label not in file.noisy]
@@ -184,8 +184,13 @@ def check_labels(name: str, path: Path, progress: "Progress") -> str:  # noqa: A
         if facts is None or facts.name != human.data:
             title = CIFAR[human.data].title
             raise ValueError(f"the clean labels in {path} are not those of {title}, in its order")
+    count = len(next(iter(file.noisy.values())))
+    if file.clean is None:
+        lines = [f"{path}: labels of {count:,} examples, without clean ones to know the data by"]
+        lines += [f"  {label}: SHA-256 {label_digest(each)}" for label, each in file.noisy.items()]
+        return "\n".join(lines)
     whose = "of no data set that covlearn knows" if facts is None else f"those of {facts.title}"
-    lines = [f"{path}: labels of {len(file.clean):,} examples, {whose}"]
+    lines = [f"{path}: labels of {count:,} examples, {whose}"]
     highest = int(file.clean.max()) if facts is None else facts.num_classes - 1
     published = {entry.sha256: f", published as {entry.name}" for entry in PUBLISHED.values()}
     for label, noisy in file.noisy.items():

@@ -43,8 +43,8 @@ if they are known, clean labels. Images of a folder are read as they are needed,
 processes.
 Noise is none, symmetric:RATE, pair:RATE or, instance-dependent, cal:RATE, ptd:RATE, simifeat:RATE,
 bltm:RATE, calibrated:RATE; published:RATE, the paper's own labels for CIFAR; as_published:RATE, new
-ones drawn as those were; or file:PATH with
-labels of covlearn noise, of the paper's files, or of CIFAR-N as file:PATH#worse_label.
+ones drawn as those were; or file:PATH with labels of covlearn noise, of an .npz file with noisy and
+perhaps clean, of the paper's files, or of CIFAR-N as file:PATH#worse_label.
 covlearn noise --list says more.
 Under torchrun the processes share each batch, and the first one writes. If one of them dies, they
 are started again and go on from the last checkpoint.

@@ -1,6 +1,7 @@
 """Label files: our own, which carry their noise card, and those that others published.
 
 - ``.npz``, ours: ``noisy``, ``clean``, ``flip_rate`` and the card as JSON.
+- ``.npz`` of anyone's: ``noisy`` and, if they are known, ``clean``.
 - ``.pt``, a dictionary: ``noise_label_train`` with ``clean_label_train`` (the paper's files), or
   CIFAR-N's ``clean_label`` with ``worse_label``, ``aggre_label``, …, or ``noisy_label``.
 """
@@ -9,6 +10,7 @@ import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +33,8 @@ class LabelFile:
     """Clean labels, and one or more sets of noisy ones by name."""
 
     path: Path
-    clean: NDArray[np.int64]
+    clean: NDArray[np.int64] | None
+    """None if an .npz file does not have them."""
     noisy: dict[str, NDArray[np.int64]]
     own: NoisyLabels | None = None
     """What covlearn wrote, if it did."""
@@ -60,7 +63,7 @@ def read_label_file(path: Path) -> LabelFile:
     if not path.is_file():
         raise ValueError(f"label file {path} does not exist")
     if path.suffix == ".npz":
-        return _read_own(path)
+        return _read_npz(path)
     if path.suffix not in (".pt", ".pth"):
         raise ValueError(f"a label file must end in .pt or .npz, got {str(path)!r}")
     vectors = read_torch_file(path)
@@ -110,6 +113,9 @@ def labels_from_file(
     for entry in PUBLISHED.values():
         if entry.sha256 == digest:
             return published_labels(entry, clean, noisy)
+    notes = [f"{name} of {Path(path).name}, SHA-256 {digest}"]
+    if file.clean is None:
+        notes.append("no clean labels in the file: that its order is the data's was not checked")
     return with_card(
         clean,
         noisy,
@@ -119,17 +125,20 @@ def labels_from_file(
         version=FILE_VERSION,
         seed=None,
         requested_rate=None,
-        notes=[f"{name} of {Path(path).name}, SHA-256 {digest}"],
+        notes=notes,
     )
 
 
 def _check_same(file: LabelFile, clean: NDArray[np.int64], data: str) -> None:
     """A label file is for one data set in one order."""
-    if len(file.clean) != len(clean):
+    count = len(next(iter(file.noisy.values())))
+    if count != len(clean):
         raise ValueError(
-            f"{file.path} has labels of {len(file.clean):,} examples, and {data} has "
+            f"{file.path} has labels of {count:,} examples, and {data} has "
             f"{len(clean):,}: it is for another data set"
         )
+    if file.clean is None:
+        return
     differing = np.flatnonzero(file.clean != clean)
     if len(differing):
         first = int(differing[0])
@@ -140,9 +149,41 @@ def _check_same(file: LabelFile, clean: NDArray[np.int64], data: str) -> None:
         )
 
 
-def _read_own(path: Path) -> LabelFile:
+def _read_npz(path: Path) -> LabelFile:
     try:
         arrays = npz.read_arrays(path)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{path} must be a label file, an .npz file with noisy and, if they are known, clean: "
+            f"{error}"
+        ) from error
+    if "card" in arrays:
+        return _own(path, arrays)
+    if "noisy" not in arrays:
+        raise ValueError(
+            f"{path} must be a label file, an .npz file with noisy and, if they are known, clean: "
+            f"noisy is missing; it holds {', '.join(arrays) or 'nothing'}"
+        )
+    found = {
+        name: _vector(arrays[name], name, path) for name in ("noisy", "clean") if name in arrays
+    }
+    noisy, clean = found["noisy"], found.get("clean")
+    if clean is not None and len(clean) != len(noisy):
+        raise ValueError(f"noisy in {path} has {len(noisy)} labels for {len(clean)} examples")
+    return LabelFile(path, clean, {"noisy": noisy})
+
+
+def _vector(array: NDArray[Any], name: str, path: Path) -> NDArray[np.int64]:
+    if array.dtype.kind not in "iu" or array.ndim != 1 or not array.size:
+        raise ValueError(
+            f"{name} in {path} must be a vector of class numbers 0…K−1, got {array.dtype} of shape "
+            f"{array.shape}"
+        )
+    return array.astype(np.int64)
+
+
+def _own(path: Path, arrays: dict[str, NDArray[Any]]) -> LabelFile:
+    try:
         card = NoiseCard.from_dict(parse_json(str(arrays["card"])))
         noisy, clean = (
             clean_labels(arrays[name], num_classes=card.num_classes, name=name)
