@@ -412,3 +412,36 @@ def test_a_preset_brings_the_network_and_the_movement_of_images(tmp_path: Path) 
     assert config["net"]["name"] == "resnet34"
     moved = config["data"]["augmentation"]
     assert (moved["crop"], moved["flip"], moved["rotate"]) == (4, True, 0.0)
+
+
+def test_the_first_line_says_the_network_and_the_movement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = np.random.default_rng(0).integers(256, size=(12, 8, 8, 3), dtype=np.uint8)
+    for name in ("few", "cifar10"):
+        np.savez(
+            tmp_path / f"{name}.npz", x=x, y=np.arange(12) % 3, x_test=x, y_test=np.arange(12) % 3
+        )
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+
+    def said(name: str, *arguments: str) -> str:
+        data = name if name == "digits" else str(tmp_path / f"{name}.npz")
+        out = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        run = ["train", "--data", data, "--method", "ce", "--device", "cpu", "--out", str(out)]
+        assert cli.main([*run, *arguments, "plan.epochs=1"]) == 0
+        (line,) = re.findall(r"covlearn: (network .*)", capsys.readouterr().err)
+        assert f"network {records.read(out).config['net']['name']};" in line
+        return str(line)
+
+    moved = ["--set", "augmentation.crop=2"]
+    few = said("few", "--preset", "published", "--set")
+    assert few.startswith("network mlp; images not moved: published takes them for small data; ")
+    assert few.endswith("--net resnet18 --set augmentation.crop=4 augmentation.flip=true set both")
+    assert said("few", "--set") == "network mlp; images not moved"
+    assert said("few", "--preset", "paper", *moved) == "network mlp; images moved by crop=2"
+    brief = ["--preset", "published", "--net", "linear", *moved]
+    assert said("cifar10", *brief) == "network linear; images moved by crop=2 flip=true"
+    assert said("digits", "--set") == "network mlp; inputs as they are"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    with pytest.raises(ValueError, match="not enough values"):
+        said("digits", "--set")

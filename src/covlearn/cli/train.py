@@ -9,12 +9,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from covlearn import records
 from covlearn.cli.progress import progress_bars, step_bars
 from covlearn.cli.say import say
 from covlearn.config import as_text, leaves, plain
+
+if TYPE_CHECKING:
+    from covlearn.data import Split
+    from covlearn.job import Job
 
 # How long processes wait for each other: reading a source may take the first one hours, and where
 # one has died torchrun ends the rest.
@@ -49,6 +53,7 @@ covlearn noise --list says more.
 Under torchrun the processes share each batch, and the first one writes. If one of them dies, they
 are started again and go on from the last checkpoint.
 """
+OWN_IMAGES = "--net resnet18 --set augmentation.crop=4 augmentation.flip=true"
 
 
 def add_parser(commands: Any) -> None:
@@ -99,6 +104,7 @@ def train(args: argparse.Namespace) -> int:
     with process_group(args.device) as device:
         with step_bars() as loading:
             source = load_data(job.data, loading)
+        say_what_is_trained(job, source.train)
         with progress_bars() as progress:
             result = run_job(
                 job,
@@ -113,6 +119,29 @@ def train(args: argparse.Namespace) -> int:
             say(f"{args.out} was finished already: nothing was trained.")
         say(json.dumps(plain(result)) if args.json else summary(result, args.out))
     return 0
+
+
+def say_what_is_trained(job: "Job", split: "Split") -> None:
+    """The network and how images are moved, which a preset chose by the kind of data."""
+    if first_process() and sys.stderr.isatty():  # else all is quiet
+        say(f"covlearn: {what_is_trained(job, split)}", file=sys.stderr)
+
+
+def what_is_trained(job: "Job", split: "Split") -> str:
+    """The same in words, with what to set where few images are taken for features."""
+    from covlearn.job import augmented, protocol_of, settled  # noqa: PLC0415
+
+    others, protocol = settled(job)[1], protocol_of(job)
+    net = job.net or protocol.net
+    how = augmented(split, protocol.augmentation, others["augmentation"]).augmentation
+    if how is None:
+        return f"network {net}; inputs as they are"
+    changed = ("crop", "flip", "rotate", "window")
+    moved = [f"{name}={as_text(value)}" for name in changed if (value := getattr(how, name))]
+    text = f"network {net}; images {'moved by ' + ' '.join(moved) if moved else 'not moved'}"
+    if job.preset is None or job.net is not None or how.moves:
+        return text
+    return f"{text}: {job.preset} takes them for small data; {OWN_IMAGES} set both"
 
 
 def warn_of_what_comes_too_late(method: Any) -> None:
