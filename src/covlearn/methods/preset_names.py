@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from covlearn.config import nearest
+from covlearn.kinds import nearest
 
 DEFAULTS = "defaults"
 """What a table calls the settings of a method's own class, which no preset has a say in."""

@@ -30,7 +30,7 @@ from typing import Any
 from covlearn.config import Tree, override
 from covlearn.data.sources import is_folder
 from covlearn.engine import Plan
-from covlearn.kinds import checked, nearest
+from covlearn.kinds import checked
 from covlearn.methods import DMI, METHODS, Method
 from covlearn.methods.preset_names import check_has_preset, check_known, check_preset
 from covlearn.nets.choice import many_small_images
