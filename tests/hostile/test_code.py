@@ -206,7 +206,7 @@ def test_a_table_imports_nothing_by_itself(
     name = "of_others:Method" if b"Method" in new else "of_others:factory"
     assert read_table(table, allow=[name]).rows
     assert cli.main(["bench", "t.toml", "--dry-run", "--allow", name]) == 0
-    assert module.exists() == (name == "of_others:Method")  # a dry run builds no network
+    assert module.exists()  # what is allowed is looked at before the first cell, in a dry run, too
 
 
 @pytest.mark.parametrize(
