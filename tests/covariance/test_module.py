@@ -2,8 +2,10 @@
 
 import pickle
 from functools import partial
+from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from covlearn import losses
@@ -13,7 +15,7 @@ from covlearn.covariance import (
     Weighting,
     cal,
 )
-from covlearn.sieve import SieveRecorder
+from covlearn.sieve import Refined, SieveRecorder
 from tests.covariance.examples import WEIGHTINGS, draw_labels, draw_logits
 
 
@@ -100,4 +102,66 @@ def test_labels_of_imagenet_size_are_kept_in_four_bytes() -> None:
     noisy = torch.arange(1_281_167) % 1000
     criterion = CALLoss(noisy, noisy.flip(0), num_classes=1000)
     held = sum(buffer.numel() * buffer.element_size() for buffer in criterion.buffers())
-    assert held == 2 * 4 * 1_281_167 + 4 * 1000 * 1000 + 2 * 4 * 1000
+    assert held == 2 * 4 * 1_281_167 + 4 * 1000 * 1000 + 2 * 4 * 1000 + 2 * 8
+
+
+def test_its_state_is_tensors_alone(tmp_path: Path) -> None:
+    """Else a model that holds it can be kept by neither safetensors nor Accelerate."""
+    noisy, refined = draw_labels(11, 64, 4, dropped=0.3)
+    model = torch.nn.Module()
+    model.criterion = CALLoss(noisy, refined, num_classes=4, beta=0.3, weighting="sample")
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "model.safetensors")
+    other = torch.nn.Module()
+    other.criterion = CALLoss(noisy, noisy, num_classes=4, weighting="sample")
+    other.load_state_dict(safetensors.torch.load_file(tmp_path / "model.safetensors"))
+    assert other.criterion.beta == 0.3
+    idx, logits = torch.arange(20), draw_logits(11, 20, 4)
+    expected = model.criterion(logits, noisy[idx], idx)
+    assert torch.equal(other.criterion(logits, noisy[idx], idx), expected)
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_another_d_hat_is_counted_anew(weighting: Weighting) -> None:
+    noisy, refined = draw_labels(12, 64, 4, dropped=0.3)
+    weight = torch.rand(64, generator=torch.Generator().manual_seed(0)) + 0.2
+    make = partial(CALLoss, noisy, num_classes=4, weight=weight, weighting=weighting)
+    criterion, idx, logits = make(noisy), torch.arange(20), draw_logits(12, 20, 4)
+    before = criterion(logits, noisy[idx], idx)
+    criterion.set_refined(Refined(refined, keep=refined == noisy, score=torch.zeros(64)))
+    expected = make(refined)(logits, noisy[idx], idx)
+    assert torch.equal(criterion(logits, noisy[idx], idx), expected)
+    assert expected != before
+    with pytest.raises(ValueError, match="refined must have one entry an example, 64, got 10"):
+        criterion.set_refined(refined[:10])
+
+
+@pytest.mark.parametrize("cast", ["half", "bfloat16", "double", "float"])
+def test_its_statistics_are_never_rounded(cast: str) -> None:
+    noisy, refined = draw_labels(13, 64, 4)
+    criterion, idx, logits = CALLoss(noisy, refined, 4), torch.arange(20), draw_logits(13, 20, 4)
+    expected = criterion(logits, noisy[idx], idx)
+    getattr(criterion, cast)()
+    torch.testing.assert_close(criterion(logits, noisy[idx], idx), expected, rtol=1e-7, atol=1e-7)
+    assert criterion.to("meta").transition.device.type == "meta"
+
+
+def test_logits_of_another_device_are_named() -> None:
+    noisy, refined = draw_labels(14, 8, 4)
+    criterion = CALLoss(noisy, refined, num_classes=4, empty_class="identity")
+    with pytest.raises(ValueError, match="logits must be on the device of CALLoss, cpu, got meta"):
+        criterion(torch.zeros(8, 4, device="meta"), noisy, torch.arange(8))
+
+
+def test_class_weighting_warns_of_the_classes_that_a_batch_misses() -> None:
+    labels = torch.arange(5000) % 1000
+    idx = torch.arange(128)
+    criterion = CALLoss(labels, labels, num_classes=1000)
+    with pytest.warns(UserWarning, match="leaves out 88% of the covariance .* weighting='sample'"):
+        criterion(torch.zeros(128, 1000), labels[idx], idx)
+    criterion(torch.zeros(128, 1000), labels[idx], idx)  # once is enough
+    for quiet in (
+        CALLoss(labels, labels, 1000, weighting="sample"),
+        CALLoss(labels % 10, labels % 10, 10),
+    ):
+        quiet(torch.zeros(128, len(quiet.prior)), quiet.noisy[idx].long(), idx)
+    assert "num_classes=1000, beta=1, weighting='class'" in repr(criterion)

@@ -70,7 +70,7 @@ def test_statistics_and_term_agree_with_the_loops(
                 P,
                 weighting,
                 weight[batch].numpy(),
-                stats.kept_share,
+                float(stats.kept_share),
                 None if centre is None else centre.numpy(),
             )
             assert term.shape == ()

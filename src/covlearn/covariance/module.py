@@ -1,5 +1,7 @@
 """CAL as a criterion for a training loop of one's own."""
 
+import warnings
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -16,16 +18,33 @@ from covlearn.checks import (
     readable,
 )
 from covlearn.covariance.term import SecondOrder, Weighting, cal_of, check_weighting, example_share
+from covlearn.sieve import Refined
 from covlearn.transition import EmptyClass
+
+LITTLE = 0.5
+"""The share of the covariance, expected in a batch, below which class weighting is warned of."""
 
 
 class CALLoss(nn.Module):
     """CAL for a training loop of your own: ``loss = criterion(logits, y, idx)``.
 
     ``noisy`` are the labels of the whole training set, ``refined`` their estimate D̂ (−1: dropped),
-    ``idx`` the positions of the batch in that set. ``beta`` may be changed between epochs; the
-    published schedule is 0 for 10 epochs, then rising linearly for 30, with the learning rate
-    divided by 1 + β. The state dict holds all of it, β too.
+    ``idx`` the positions of the batch in that set. ``beta`` is the strength of the regulariser. It
+    may be changed between epochs; the published schedule is 0 for 10 epochs, then rising linearly
+    for 30, with the learning rate divided by 1 + β. The state dict holds labels, statistics and β;
+    ``weighting`` and ``reduction`` are the caller's.
+
+    - ``prior`` (K,): the class shares of the regulariser; by default those of the noisy labels.
+    - ``weight`` (N,): γ, one an example, where dropped examples are made up for
+      (:mod:`covlearn.reweight`); no class weights.
+    - ``weighting``: ``"class"`` is that of the published code, each class's mean in the batch by
+      its share in D̂, so that a class that a batch misses is left out; ``"sample"`` is the paper's,
+      and right for any number of classes and any size of a batch.
+    - ``reduction``: ``"none"`` for one value an example.
+    - ``empty_class``: ``"identity"`` where D̂ has no example of a class; nothing reads its row.
+
+    Labels, positions and logits are checked on the CPU outside of ``torch.compile`` alone, where
+    that costs nothing: run a first epoch there.
 
     >>> noisy, refined = torch.tensor([0, 1, 1, 0]), torch.tensor([0, 1, 0, 1])
     >>> criterion = CALLoss(noisy, refined, num_classes=2, beta=1.0)
@@ -37,7 +56,7 @@ class CALLoss(nn.Module):
     def __init__(
         self,
         noisy: Array,
-        refined: Array | None,
+        refined: Array | Refined | None,
         num_classes: int,
         beta: float = 1.0,
         *,
@@ -48,33 +67,24 @@ class CALLoss(nn.Module):
         empty_class: EmptyClass = "error",
     ) -> None:
         super().__init__()
-        if refined is None:
-            raise ValueError(
-                "CALLoss needs refined labels D̂, got None; build them with SieveRecorder in the "
-                "same loop, or from any model's probabilities with covlearn.sieve.refine"
-            )
         if reduction not in ("mean", "none"):
             raise ValueError(f"reduction must be 'mean' or 'none', got {reduction!r}")
         check_weighting(weighting)
         labels = check_labels(noisy, num_classes=num_classes, name="noisy")
-        stats = SecondOrder.from_labels(
-            labels, refined, num_classes, weight=weight, empty_class=empty_class
-        )
         if prior is None:
             prior = labels.bincount(minlength=num_classes) / len(labels)
-        self.beta = float(check_strength(beta, name="beta"))
         self.weighting: Weighting = weighting
         self.reduction = reduction
-        self.kept_share = stats.kept_share
+        self.empty_class: EmptyClass = empty_class
         # Labels in 4 bytes: with N in the millions they are what this module weighs.
         # Copies, all of them: what the caller does with an array later must not change the loss.
         weight = None if weight is None else as_tensor(weight).detach().clone()
+        strength = float(check_strength(beta, name="beta"))
         self.register_buffer("noisy", labels.to(torch.int32, copy=True))
-        self.register_buffer("refined", as_tensor(refined).to(torch.int32, copy=True))
         self.register_buffer("weight", weight)
-        self.register_buffer("transition", stats.transition)
-        self.register_buffer("class_weight", stats.class_weight)
         self.register_buffer("prior", check_prior(prior, num_classes=num_classes).clone())
+        self.register_buffer("strength", torch.tensor(strength, dtype=torch.float64))
+        self.set_refined(refined)
 
     noisy: Tensor
     refined: Tensor
@@ -82,29 +92,96 @@ class CALLoss(nn.Module):
     transition: Tensor
     class_weight: Tensor
     prior: Tensor
+    strength: Tensor
+    kept_share: Tensor
+
+    @property
+    def beta(self) -> float:
+        """The strength of the regulariser."""
+        return float(self.strength)
+
+    @beta.setter
+    def beta(self, value: float) -> None:
+        self.strength.fill_(float(check_strength(value, name="beta")))
+
+    def set_refined(self, refined: Array | Refined | None) -> None:
+        """Takes another D̂, and counts T̂ and the class shares anew."""
+        if refined is None:
+            raise ValueError(
+                "CALLoss needs refined labels D̂, got None; build them with SieveRecorder in the "
+                "same loop, or from any model's probabilities with covlearn.sieve.refine"
+            )
+        labels = refined.label if isinstance(refined, Refined) else as_tensor(refined)
+        device = self.noisy.device
+        weight = None if self.weight is None else self.weight.cpu()
+        stats = SecondOrder.from_labels(
+            self.noisy.long().cpu(),
+            labels.cpu(),
+            len(self.prior),
+            weight=weight,
+            empty_class=self.empty_class,
+        )
+        kept_share = torch.tensor(stats.kept_share, dtype=torch.float64)
+        self.register_buffer("refined", labels.to(device, torch.int32, copy=True))
+        self.register_buffer("transition", stats.transition.to(device))
+        self.register_buffer("class_weight", stats.class_weight.to(device))
+        self.register_buffer("kept_share", kept_share.to(device))
+        self._shares = stats.class_weight.double()
+        self._warned = False
 
     def forward(self, logits: Tensor, y: Tensor, idx: Tensor) -> Tensor:
         """The mean loss of the batch, or one value an example with ``reduction="none"``."""
         logits = check_scores(logits, num_classes=len(self.prior))
         y = check_labels(y, num_classes=len(self.prior), length=len(logits), name="y")
+        for name, values in (("logits", logits), ("y", y)):
+            if values.device != self.noisy.device:
+                raise ValueError(
+                    f"{name} must be on the device of CALLoss, {self.noisy.device}, got "
+                    f"{values.device}; move one of them with .to(device)"
+                )
         idx = check_idx(idx, num_examples=len(self.noisy), length=len(logits))
-        if readable(y) and not torch.equal(y, self.noisy[idx].long()):
-            raise ValueError(
-                "y must be the noisy labels of the examples at idx, got others; idx must count in "
-                "the order of the labels given to CALLoss, however the loader shuffles"
-            )
+        if readable(y):
+            if not torch.equal(y, self.noisy[idx].long()):
+                raise ValueError(
+                    "y must be the noisy labels of the examples at idx, got others; idx must count "
+                    "in the order of the labels given to CALLoss, however the loader shuffles"
+                )
+            self._warn_of_missed_classes(len(logits))
         refined = self.refined[idx].long()
         stats = SecondOrder(self.transition, self.class_weight, self.kept_share)
         weight = None if self.weight is None else self.weight[idx]
         share_B = example_share(refined, stats, self.weighting, weight, None, logits.dtype)
-        beta = check_strength(self.beta, name="beta")
+        beta = check_strength(self.strength, name="beta")
         loss = cal_of(logits, y, refined, self.transition, share_B, self.prior, beta, 1e-8, 1e-5)
         return loss.mean() if self.reduction == "mean" else loss
 
-    def get_extra_state(self) -> dict[str, float]:
-        """What the state dict holds beside tensors."""
-        return {"beta": float(self.beta), "kept_share": self.kept_share}
+    def extra_repr(self) -> str:
+        """What tells one from another."""
+        return (
+            f"num_examples={len(self.noisy)}, num_classes={len(self.prior)}, beta={self.beta:g}, "
+            f"weighting={self.weighting!r}, reduction={self.reduction!r}"
+        )
 
-    def set_extra_state(self, state: dict[str, float]) -> None:
-        """Takes that up again."""
-        self.beta, self.kept_share = state["beta"], state["kept_share"]
+    def _warn_of_missed_classes(self, batch_size: int) -> None:
+        """Once, where a batch has too few examples for so many classes."""
+        if self.weighting != "class" or self._warned:
+            return
+        self._warned = True
+        there = float((self._shares * (1 - (1 - self._shares) ** batch_size)).sum())
+        if there < LITTLE:
+            warnings.warn(
+                f"a batch of {batch_size} has few of {len(self.prior)} classes, and with "
+                f"weighting='class' that leaves out {1 - there:.0%} of the covariance on average; "
+                "pass weighting='sample'",
+                stacklevel=3,
+            )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "CALLoss":
+        def kept(tensor: Tensor) -> Tensor:
+            """Half precision is for the network: T̂, P, π and γ would be rounded."""
+            moved = fn(tensor)
+            lower = moved.is_floating_point() and moved.element_size() < tensor.element_size()
+            return tensor.to(moved.device) if lower else moved
+
+        super()._apply(kept, recurse)  # type: ignore[no-untyped-call]
+        return self

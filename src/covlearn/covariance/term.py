@@ -44,7 +44,7 @@ class SecondOrder:
 
     transition: Tensor
     class_weight: Tensor
-    kept_share: float
+    kept_share: float | Tensor
 
     @classmethod
     def from_labels(
