@@ -1,13 +1,18 @@
 """When a recorded run is the job that is asked for, and when it is another."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from covlearn import records
 from covlearn.config import Tree, override, plain
 from covlearn.data import Augmentation
-from covlearn.job import Job, other_than, settled
+from covlearn.job import Job, other_than, protocol_of, run_job, settled
 from covlearn.methods import presets
+from covlearn.methods.scaled import recommended
 
 
 def recorded(**changes: Any) -> dict[str, Any]:
@@ -173,3 +178,51 @@ def test_a_method_of_someone_else_is_compared_by_its_settings() -> None:
     config = {"job": job, "method": {"name": "pkg.mod:Class"}}
     assert other_than(config, job) == []
     assert other_than(config, {**job, "settings": ["a=2"]})
+
+
+# ---- Data of one's own ------------------------------------------------------------------------
+
+
+def own(folder: Path, shape: tuple[int, ...], dtype: Any, count: int = 300) -> str:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 3, size=(count, *shape)).astype(dtype)
+    y = rng.integers(0, 3, size=count)
+    np.savez(folder / "own.npz", x=x, y=y, x_test=x[:9], y_test=y[:9])
+    return str(folder / "own.npz")
+
+
+@pytest.mark.parametrize("method", ["cal", "ce", "forward", "ptd"])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "seen"),
+    [((5,), "f4", (5,)), ((5, 4), "f4", (20,)), ((9, 9, 3), "u1", (9, 9, 3))],
+)
+def test_data_of_ones_own_is_trained_as_fit_would(
+    method: str, shape: tuple[int, ...], dtype: str, seen: tuple[int, ...], tmp_path: Path
+) -> None:
+    choice = recommended(method, num_examples=300, num_classes=3, shape=seen)
+    job = Job(own(tmp_path, shape, dtype), method, preset="recommended")
+    found, others = settled(job)
+    assert found == choice.method
+    assert protocol_of(job).net == choice.net
+    assert others["net"] == choice.net_options
+    assert protocol_of(job).holdout == 0.1
+    # What is asked for goes over it, and another network has options of its own.
+    wanted = replace(job, settings=("plan.weight_decay=0.5", "net.hidden=[3]"))
+    found, others = settled(wanted)
+    assert found.plan.weight_decay == 0.5  # type: ignore[attr-defined]
+    assert getattr(found, "decays", ()) == ()
+    assert others["net"] == choice.net_options | {"hidden": [3]}
+    assert settled(replace(job, net="linear"))[1]["net"] == {}
+    assert settled(replace(job, preset="paper"))[1]["net"] == {}
+
+
+def test_a_run_of_ones_own_data_is_its_own_job(tmp_path: Path) -> None:
+    """Though its method is cross-fitted, and has fields that CAL has not."""
+    brief = ("plan.epochs=1", "sieve_plan.epochs=1", "plain_plan.epochs=1", "decays=()")
+    job = Job(own(tmp_path, (5,), "f4"), "cal", preset="recommended", settings=brief)
+    run_job(job, tmp_path / "run", device="cpu")
+    config = records.read_config(tmp_path / "run")
+    assert config["method"]["name"] == "covlearn.methods.crossfit:CrossFittedCAL"
+    assert other_than(config, plain(job)) == []
+    (found,) = other_than(config, plain(replace(job, settings=(*brief, "folds=3"))))
+    assert found == "method.folds is 5 there, 3 here"

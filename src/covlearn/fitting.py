@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from covlearn.calibration import label_posterior, surest_transition, wrong_by_sureness
-from covlearn.config import Tree, override, parse_settings
+from covlearn.config import override, parse_settings
 from covlearn.covariance import SecondOrder, covariance_table
 from covlearn.data import Augmentation, Split
 from covlearn.data.sources import still
@@ -32,7 +32,14 @@ from covlearn.methods import METHODS, Method, presets
 from covlearn.methods.base import view_of
 from covlearn.methods.cal import SUREST, TOLERATED
 from covlearn.methods.crossfit import CrossFittedCAL
-from covlearn.methods.scaled import Choice, from_scratch, movement, network, recommended
+from covlearn.methods.scaled import (
+    Choice,
+    from_scratch,
+    left_to_choose,
+    movement,
+    network,
+    recommended,
+)
 from covlearn.nets import build_net
 from covlearn.nets.choice import worth_training
 from covlearn.preparation import Standardizer
@@ -145,16 +152,6 @@ def set_up(
         replace(choice, method=chosen, net_options=choice.net_options | others["net"]),
         make_machine(device, others["machine"]),
         augmented(split, moved, others["augmentation"]).augmentation,
-    )
-
-
-def left_to_choose(method: CrossFittedCAL, asked: Tree) -> CrossFittedCAL:
-    """The same without the choices that were made by who set something: it is kept."""
-    decays_set = any("weight_decay" in asked.get(name, {}) for name in ("plan", "sieve_plan"))
-    return replace(
-        method,
-        decays=() if decays_set else method.decays,
-        may_hold_back=method.may_hold_back and "plain_plan" not in asked,
     )
 
 

@@ -16,9 +16,10 @@ from covlearn.engine import Machine
 from covlearn.evaluation import Progress
 from covlearn.kinds import check_fields, checked, nearest
 from covlearn.methods import METHODS, Method, presets
-from covlearn.methods.scaled import from_scratch, movement
+from covlearn.methods.crossfit import CrossFittedCAL
+from covlearn.methods.scaled import Choice, from_scratch, left_to_choose, movement, recommended
 from covlearn.records import Result, differences
-from covlearn.run import fit_and_evaluate
+from covlearn.run import fit_and_evaluate, method_name
 
 __all__ = ["Job", "make_machine", "make_method", "resolve_device", "run_job", "settled"]
 
@@ -103,8 +104,10 @@ def settled(job: Job) -> tuple[Method, dict[str, Tree]]:
     settings = parse_settings(job.settings)
     method = _before_settings(job)
     others = take_beside(method, settings)
-    if job.preset is not None and job.net is None and "pretrained" not in others["net"]:
-        others["net"] |= pretrained_weights(job.preset, job.data)
+    if job.preset is not None and job.net is None:
+        if "pretrained" not in others["net"]:
+            others["net"] |= pretrained_weights(job.preset, job.data)
+        others["net"] = protocol_of(job).net_options | others["net"]
     return override(method, settings), others
 
 
@@ -124,25 +127,38 @@ def _before_settings(job: Job) -> Method:
     """The job's method as its preset has it."""
     if job.preset is None:
         return make_method(job.method)
-    if job.preset == "recommended" and (own := presets.images_inside(Path(job.data))) is not None:
-        size, num_classes, _ = own
-        return from_scratch(job.method, num_examples=size, num_classes=num_classes).method
-    kind = presets.data_kind(job.data)
-    made = presets.preset(job.preset, job.method, kind)
-    if (job.preset, kind) == ("recommended", "small"):
-        inside = presets.classes_inside(Path(job.data))
-        return made if inside is None else presets.for_classes(made, inside)
-    return made
+    if (choice := _of_its_size(job)) is not None:
+        asked = parse_settings(job.settings)
+        method = choice.method
+        return left_to_choose(method, asked) if isinstance(method, CrossFittedCAL) else method
+    return presets.preset(job.preset, job.method, presets.data_kind(job.data))
+
+
+def _of_its_size(job: Job) -> Choice | None:
+    """What is recommended for data of one's own, by its size as in ``covlearn fit``."""
+    found = presets.inside(Path(job.data)) if job.preset == "recommended" else None
+    if found is None or job.method not in METHODS:
+        return None
+    if found.many_small_images:
+        return from_scratch(
+            job.method, num_examples=found.num_examples, num_classes=found.num_classes
+        )
+    if presets.data_kind(job.data) != "small":  # its name says otherwise
+        return None
+    return recommended(job.method, **vars(found))
 
 
 def protocol_of(job: Job) -> presets.Protocol:
-    """What the job's preset says beside the method's settings; own images move by their size."""
+    """What the job's preset says beside the method's settings; for own data by its size."""
     if job.preset is None:
         return presets.Protocol()
     made = presets.protocol(job.preset, presets.data_kind(job.data))
-    if job.preset == "recommended" and (own := presets.images_inside(Path(job.data))) is not None:
-        return replace(made, augmentation=movement(own[2]))
-    return made
+    if (choice := _of_its_size(job)) is None:
+        return made
+    found = presets.inside(Path(job.data))
+    assert found is not None
+    moved = movement(found.shape[0]) if found.many_small_images else made.augmentation
+    return replace(made, net=choice.net, net_options=choice.net_options, augmentation=moved)
 
 
 def other_than(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
@@ -168,10 +184,10 @@ def other_than(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
     except ValueError as error:
         return [str(error)]
     there, here = {**recorded, "settings": theirs}, {**job, "settings": ours}
-    then = _as_of_now(method, plain(METHODS[job["method"]]()))
+    then = _as_of_now(method, plain(type(now)()))
     return [
         *differences(there, here, path="job"),
-        *differences(then, {"name": job["method"], **plain(now)}, path="method"),
+        *differences(then, {"name": method_name(now), **plain(now)}, path="method"),
         *protocols,
     ]
 

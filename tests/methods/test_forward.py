@@ -127,7 +127,7 @@ def test_recommended_for_many_classes_has_anchors_of_their_own(tmp_path: Path) -
     assert settled(Job(str(path), "dmi", preset="recommended"))[0].plan.batch_size == 1000  # type: ignore[attr-defined]
     few = settled(Job("digits", "forward", preset="recommended"))[0]
     assert few.percentile == 97  # type: ignore[attr-defined]
-    assert presets.classes_inside(tmp_path / "none.npz") is None
+    assert presets.inside(tmp_path / "none.npz") is None
     table = recommended("forward", num_examples=900, num_classes=40, shape=(5,)).method
     images = from_scratch("forward", num_examples=20_000, num_classes=40).method
     assert table.percentile is images.percentile is None  # type: ignore[attr-defined]

@@ -347,7 +347,7 @@ def test_the_preset_holds_out_unless_told_otherwise(tmp_path: Path) -> None:
     brief = ["--method", "ce", "--set", "plan.epochs=1"]
     recommended = train(tmp_path, "--preset", "recommended", *brief)
     assert recommended.config["holdout"] == 0.1
-    assert recommended.config["method"]["plan"]["batch_size"] == 64
+    assert recommended.config["method"]["plan"]["batch_size"] == 16, "by the number of examples"
     assert train(tmp_path, "--preset", "recommended", "--holdout", "0", *brief).config["holdout"] == 0  # fmt: skip
     assert train(tmp_path, "--preset", "paper", "--holdout", "0.2", *brief).config["holdout"] == 0.2
     without = train(tmp_path, *brief).config

@@ -102,6 +102,7 @@ class CALLoss(nn.Module):
 
     @beta.setter
     def beta(self, value: float) -> None:
+        """For the epochs to come."""
         self.strength.fill_(float(check_strength(value, name="beta")))
 
     def set_refined(self, refined: Array | Refined | None) -> None:

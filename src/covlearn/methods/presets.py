@@ -23,6 +23,7 @@ held-out noisy labels; never on the test labels. ``warm_start=false`` trains its
 new weights, at a learning rate that must then be set, too.
 """
 
+import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePath
 from typing import Any
@@ -30,7 +31,7 @@ from typing import Any
 from covlearn.config import Tree, override
 from covlearn.data.sources import is_folder
 from covlearn.engine import Plan
-from covlearn.kinds import checked
+from covlearn.kinds import check_fields, checked
 from covlearn.methods import DMI, METHODS, Method
 from covlearn.methods.preset_names import check_has_preset, check_known, check_preset
 from covlearn.nets.choice import many_small_images
@@ -76,6 +77,7 @@ class Protocol:
     pretrained: str | None = None
     """How the name of the file begins whose weights the network starts with, as torchvision has
     it; it lies beside the data."""
+    net_options: Tree = field(default_factory=dict)
 
 
 @checked
@@ -111,18 +113,33 @@ def data_kind(name: str) -> str:
         return "clothing1m"
     stem = PurePath(name).stem.lower()
     found = [kind for kind in DATA if kind != "small" and stem.startswith(kind)]
-    return max(found, key=len) if found else _kind_inside(Path(name))
+    if found:
+        return max(found, key=len)
+    own = inside(Path(name))
+    return "small" if own is None or not own.many_small_images else kind_of_images(own.num_classes)
 
 
-def _kind_inside(path: Path) -> str:
-    images = images_inside(path)
-    return "small" if images is None else kind_of_images(images[1])
+@dataclass(frozen=True)
+class Inside:
+    """What data of one's own is: its examples and classes, and the shape of an example."""
+
+    num_examples: int
+    num_classes: int
+    shape: tuple[int, ...]
+    """(H, W, C) of images, (D,) of features."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def many_small_images(self) -> bool:
+        """Whether CIFAR's settings suit it."""
+        return len(self.shape) == 3 and many_small_images(self.num_examples, self.shape)
 
 
 @checked
-def images_inside(path: Path) -> tuple[int, int, int] | None:
-    """How many images of how many classes an .npz file has, if they are many and small; their
-    height."""
+def inside(path: Path) -> Inside | None:
+    """What an .npz file holds; None if it is none, or does not say."""
     if path.suffix != ".npz":
         return None
     try:
@@ -130,22 +147,11 @@ def images_inside(path: Path) -> tuple[int, int, int] | None:
         x, y = arrays["x"], arrays["y"]
     except (OSError, ValueError, KeyError):
         return None  # what is wrong with the file is said when it is read
-    labelled = y.dtype.kind in "iu" and y.ndim == 1 and y.size > 0
-    images = x.dtype == "uint8" and x.ndim == 4 and many_small_images(len(x), x.shape[1:])
-    return (len(x), int(y.max()) + 1, x.shape[1]) if labelled and images else None
-
-
-@checked
-def classes_inside(path: Path) -> int | None:
-    """How many classes the labels of an .npz file say there are; None if it does not say."""
-    if path.suffix != ".npz":
+    if y.dtype.kind not in "iu" or y.ndim != 1 or not y.size or x.ndim < 2:
         return None
-    try:
-        y = read_arrays(path, look=True)["y"]
-    except (OSError, ValueError, KeyError):
-        return None  # what is wrong with the file is said when it is read
-    whole = y.dtype.kind in "iu" and y.ndim == 1 and y.size > 0
-    return int(y.max()) + 1 if whole else None
+    images = x.dtype == "uint8" and x.ndim == 4
+    shape = x.shape[1:] if images else (math.prod(x.shape[1:]),)
+    return Inside(len(x), max(2, int(y.max()) + 1), tuple(shape))
 
 
 @checked

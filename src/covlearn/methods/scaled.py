@@ -189,6 +189,16 @@ def movement(side: int) -> dict[str, Any]:
     return {**MOVED["cifar10"], "crop": max(1, side // 8)}
 
 
+def left_to_choose(method: CrossFittedCAL, asked: Tree) -> CrossFittedCAL:
+    """The same without the choices that were made by who set something: it is kept."""
+    decays_set = any("weight_decay" in asked.get(name, {}) for name in ("plan", "sieve_plan"))
+    return replace(
+        method,
+        decays=() if decays_set else method.decays,
+        may_hold_back=method.may_hold_back and "plain_plan" not in asked,
+    )
+
+
 def stretch(method: Method, factor: float, batch_size: int) -> Method:
     """Every plan and schedule of a method made longer, with another batch size."""
     changes: Tree = {}
