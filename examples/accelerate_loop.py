@@ -21,7 +21,6 @@ from examples.digits import (
     BETA,
     EPOCHS,
     NUM_CLASSES,
-    SIEVE_BETA,
     Digits,
     make_net,
     make_optimizer,
@@ -61,7 +60,7 @@ def train_cal(accelerator: Any, digits: Digits) -> nn.Module:
     sieve = train(
         accelerator,
         loader,
-        lambda logits, y, idx, epoch: cores(logits, y, prior=prior, beta=SIEVE_BETA(epoch)).mean(),
+        lambda logits, y, idx, epoch: cores(logits, y, prior=prior, beta=BETA(epoch)).mean(),
     )
     recorder = SieveRecorder(noisy, NUM_CLASSES, device=device)
     with torch.no_grad():

@@ -23,7 +23,6 @@ from examples.digits import (
     BETA,
     EPOCHS,
     NUM_CLASSES,
-    SIEVE_BETA,
     make_net,
     make_optimizer,
     noisy_digits,
@@ -51,7 +50,7 @@ class Model(nn.Module):
         super().__init__()
         self.net = make_net()
 
-    def forward(self, pixel_values: Tensor, labels: Tensor | None = None) -> Any:
+    def forward(self, pixel_values: Tensor, labels: Tensor | None = None, **others: Any) -> Any:
         """Logits and, as such models do, the cross-entropy where labels are given."""
         logits = self.net(pixel_values)
         loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
@@ -61,6 +60,8 @@ class Model(nn.Module):
 class SieveTrainer(Trainer):
     """Stage 1: CORES², whose second part keeps it from learning wrong labels by heart."""
 
+    # Where gradients are accumulated the Trainer must divide: this is the mean of a batch.
+    loss_is_scaled_for_ga = False
     prior: Tensor
 
     def compute_loss(
@@ -69,7 +70,7 @@ class SieveTrainer(Trainer):
         """ℓ_CORES², averaged."""
         labels = inputs.pop("labels")
         outputs = model(**inputs)
-        beta = SIEVE_BETA(int(self.state.epoch or 0))
+        beta = BETA(int(self.state.epoch or 0))
         loss = cores(outputs.logits, labels, prior=self.prior, beta=beta).mean()
         return (loss, outputs) if return_outputs else loss
 
@@ -77,6 +78,7 @@ class SieveTrainer(Trainer):
 class CALTrainer(Trainer):
     """Stage 2: CAL, which looks at positions."""
 
+    loss_is_scaled_for_ga = False
     criterion: CALLoss
 
     def compute_loss(
@@ -92,12 +94,15 @@ class CALTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
 
-def train(kind: Any, dataset: Any, folder: str, seed: int, **parts: Any) -> Any:
+def train(
+    kind: Any, dataset: Any, folder: str, seed: int, *, accumulated: int = 1, **parts: Any
+) -> Any:
     """A trainer of a kind that has trained; quiet, and without files."""
     arguments = TrainingArguments(
         output_dir=folder,
         num_train_epochs=EPOCHS,
-        per_device_train_batch_size=BATCH,
+        per_device_train_batch_size=BATCH // accumulated,
+        gradient_accumulation_steps=accumulated,
         per_device_eval_batch_size=1024,
         lr_scheduler_type="constant",
         max_grad_norm=0.0,

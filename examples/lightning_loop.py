@@ -21,7 +21,6 @@ from examples.digits import (
     BETA,
     EPOCHS,
     NUM_CLASSES,
-    SIEVE_BETA,
     Digits,
     make_net,
     make_optimizer,
@@ -67,7 +66,7 @@ class Sieve(Classifier):
 
     def loss(self, logits: Tensor, y: Tensor, idx: Tensor) -> Tensor:
         """ℓ_CORES², averaged."""
-        return cores(logits, y, prior=self.prior, beta=SIEVE_BETA(self.current_epoch)).mean()
+        return cores(logits, y, prior=self.prior, beta=BETA(self.current_epoch)).mean()
 
 
 class CAL(Classifier):

@@ -470,3 +470,20 @@ def last_of(row: Path) -> float:
     """Test accuracy in percent after the last epoch of a row's first trial."""
     result = json.loads((row / "0" / "result.json").read_text(encoding="utf-8"))
     return 100 * float(result["test_accuracy"]["last"]["value"])
+
+
+@pytest.mark.parametrize("rule", ["1", "2", "3", "relabel"])
+def test_how_strong_the_regulariser_should_be_on_digits(rule: str) -> None:
+    """The table of docs/start/my_loop.md, and a sentence here."""
+    place = ROOT / "results" / "beyond" / "beta_digits" / "table.json"
+    table = json.loads(place.read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "start" / "my_loop.md").read_text(encoding="utf-8")
+    cells = {(cell["row"], cell["column"]): f"{cell['last mean']:.2f}" for cell in table["cells"]}
+    columns = ["cal 0.4", "ptd 0.4", "calibrated 0.4", "symmetric 0.4", "cal 0.2"]
+    title = "CE on D̂" if rule == "relabel" else f"CAL, β = {rule}"
+    assert f"| {title} | {' | '.join(cells[rule, column] for column in columns)} |" in page
+    if rule in ("1", "relabel"):
+        other = "β = 1" if rule == "1" else "CE on D̂"
+        gaps = [over(table, "2", rule, column).removesuffix(" (4)") for column in columns]
+        assert f"| CAL, β = 2 less {other} | {' | '.join(gaps)} |" in page
+        assert rule != "1" or f"is worth {gaps[0]} points of CAL's last epoch" in PAGE

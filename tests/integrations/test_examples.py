@@ -43,6 +43,26 @@ def test_cal_beats_cross_entropy(name: str) -> None:
     assert sum(gains) / len(gains) > LEAST_GAIN, accuracy
 
 
+def test_gradients_that_are_accumulated_are_a_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four batches of 16 are one of 64; models that take further words are not divided for."""
+    pytest.importorskip("transformers")
+    example = importlib.import_module("examples.hf_trainer")
+    monkeypatch.setattr(example, "EPOCHS", 2)
+    digits = example.noisy_digits(0)
+    images = example.Images(digits.train.tensors[0][:1280], digits.noisy[:1280])  # whole batches
+    parts = {"prior": torch.full((10,), 0.1)}
+    weights = []
+    for accumulated in (1, 4):
+        torch.manual_seed(0)
+        trainer = example.train(
+            example.SieveTrainer, images, str(tmp_path), 0, accumulated=accumulated, **parts
+        )
+        weights.append(torch.cat([p.detach().flatten() for p in trainer.model.parameters()]))
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")
 def test_what_comes_after_a_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for library in ("cleanlab", "onnxruntime", "onnxscript", "tensorboard"):
