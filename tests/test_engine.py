@@ -209,6 +209,69 @@ def test_weights_are_reduced_in_one_place() -> None:
     assert reduced(torch.tensor(3.0)).item() == 3.0
 
 
+class Shaped(Objective):
+    """Cross-entropy that comes back in a shape of the test's."""
+
+    def __init__(self, shape: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, outputs: Outputs, batch: Batch) -> Any:
+        first = outputs.logits[0] if outputs.logits.ndim == 3 else outputs.logits
+        return self.shape(cross_entropy(first, batch.y))
+
+
+WRONG_RESULTS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
+    "some examples": (
+        lambda loss: (loss[:5], None),
+        r"loss must have .* shape \(32,\), got a Tensor",
+    ),
+    "a mean with None": (lambda loss: (loss.mean(), None), "do not reduce it"),
+    "one a class": (lambda loss: (loss.expand(3, -1), None), r"of shape \(3, 32\)"),
+    "a column of weights": (
+        lambda loss: (loss, torch.ones(len(loss), 1)),
+        r"weight must be None or have .* shape \(32,\), got a Tensor of shape \(32, 1\)",
+    ),
+    "one weight": (lambda loss: (loss, torch.tensor(2.0)), "weight must be None"),
+    "weights of Python": (lambda loss: (loss, [1.0] * len(loss)), "weight must be None"),
+    "losses alone": (lambda loss: loss, r"return \(loss, None\) for one loss an example"),
+    "three things": (
+        lambda loss: (loss, None, None),
+        r"must return \(loss, weight\), or one number",
+    ),
+    "nothing": (lambda loss: None, "got None"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_RESULTS)
+def test_what_an_objective_returns_must_be_of_the_batch(case: str) -> None:
+    shape, message = WRONG_RESULTS[case]
+    with pytest.raises(ValueError, match=rf"epoch 0, step 0: an objective.*{message}") as caught:
+        run(PLAN, objective=Shaped(shape))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_committee_may_have_a_row_of_losses_for_each_member() -> None:
+    def twice(loss: Tensor) -> Tensor:
+        return torch.stack([loss, 2 * loss])
+
+    good: list[Callable[[Tensor], Any]] = [
+        lambda loss: (loss, None),
+        lambda loss: (twice(loss), torch.ones(2, len(loss))),
+        lambda loss: (twice(loss), torch.ones(len(loss))),
+        lambda loss: loss.mean(),
+    ]
+    for shape in good:
+        run(PLAN, objective=Shaped(shape), model=Committee([make(), make()]))
+    bad: list[Callable[[Tensor], Any]] = [
+        lambda loss: (twice(loss).t(), None),
+        lambda loss: (loss, torch.ones(2, len(loss))),
+    ]
+    for shape in bad:
+        with pytest.raises(ValueError, match="an objective's"):
+            run(PLAN, objective=Shaped(shape), model=Committee([make(), make()]))
+
+
 def test_average_is_the_exponential_average_of_weights_and_statistics() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     average = Average(model, 0.75)

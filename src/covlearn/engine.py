@@ -22,7 +22,15 @@ from covlearn.data import Batch, Batches, Loaded, Resident, counter
 from covlearn.flat import Working, use_working_copy
 from covlearn.ledger import Ledger
 from covlearn.memory import Memory
-from covlearn.objective import Objective, Outputs, Record, forward, mean_loss, reduced
+from covlearn.objective import (
+    Objective,
+    Outputs,
+    Record,
+    check_result,
+    forward,
+    mean_loss,
+    reduced,
+)
 from covlearn.plan import Machine, Plan
 from covlearn.schedules import Steps
 
@@ -229,6 +237,7 @@ class _Step:
                 plain = self.model(batch.x) if self.objective.needs_plain else None
                 outputs = Outputs(mixed, plain=plain)
         result = self.objective(outputs, batch)
+        check_result(result, outputs, batch)
         loss = reduced(result)
         for parameter in self.parameters:
             parameter.grad = None

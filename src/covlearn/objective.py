@@ -1,12 +1,13 @@
 """What a stage minimises, what it is told of a batch, and several networks as one."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from covlearn import distributed
 from covlearn.data import Batch
+from covlearn.kinds import shown
 from covlearn.ledger import Ledger
 
 Record = dict[str, float]
@@ -63,6 +64,42 @@ def forward(model: nn.Module, x: Tensor, *, features: bool = False) -> Outputs:
         return Outputs(model(x))
     hidden = model.features(x)  # type: ignore[operator]
     return Outputs(model.fc(hidden), hidden)  # type: ignore[operator]
+
+
+def check_result(result: Any, outputs: Outputs, batch: Batch) -> None:
+    """What an objective returned must be of this batch, since other shapes would broadcast.
+
+    Shapes alone are looked at: nothing waits for a GPU, and a captured step runs none of this.
+    """
+    size = len(batch.y)
+    committee = outputs.logits.ndim == 3
+    allowed = [(size,), (len(outputs.logits), size)] if committee else [(size,)]
+    if isinstance(result, Tensor):
+        if result.ndim:
+            raise ValueError(
+                f"an objective must return (loss, weight), or one number for the batch, got "
+                f"{shown(result)} alone; return (loss, None) for one loss an example"
+            )
+        return
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise ValueError(
+            f"an objective must return (loss, weight), or one number for the batch, got "
+            f"{shown(result)}; weight is None where all examples count alike"
+        )
+    loss, weight = result
+    in_words = " or ".join(map(str, allowed))
+    if not isinstance(loss, Tensor) or loss.shape not in allowed:
+        raise ValueError(
+            f"an objective's loss must have one value an example of the batch, shape {in_words}, "
+            f"got {shown(loss)}; do not reduce it, and leave an example out by a weight of 0"
+        )
+    weights = [shape for shape in allowed if len(shape) <= loss.ndim]
+    if weight is not None and (not isinstance(weight, Tensor) or weight.shape not in weights):
+        raise ValueError(
+            f"an objective's weight must be None or have one value an example of the batch, shape "
+            f"{' or '.join(map(str, weights))}, got {shown(weight)}"
+            "; .squeeze(1) makes a column flat"
+        )
 
 
 def reduced(result: tuple[Tensor, Tensor | None] | Tensor) -> Tensor:
