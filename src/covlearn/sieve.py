@@ -46,8 +46,8 @@ class Refined:
 
 
 @checked
-def hold_fixed(refined: Refined, noisy: Tensor, trusted: Tensor | None) -> Refined:
-    """D̂ with the labels that a person decided on as they are.
+def hold_fixed(refined: Refined, noisy: Array, trusted: Array | None) -> Refined:
+    """D̂ with the labels that a person decided on, where ``trusted`` is true, as they are.
 
     >>> made = Refined(torch.tensor([1, -1]), torch.tensor([False, False]), torch.zeros(2))
     >>> hold_fixed(made, torch.tensor([0, 0]), torch.tensor([True, False])).label.tolist()
@@ -55,6 +55,18 @@ def hold_fixed(refined: Refined, noisy: Tensor, trusted: Tensor | None) -> Refin
     """
     if trusted is None:
         return refined
+    length = len(refined.label)
+    noisy = as_tensor(noisy, name="noisy")
+    # D̂ does not say how many classes there are: no label is too large.
+    whole = noisy.numel() and not noisy.is_floating_point()
+    classes = max(2, int(noisy.max()) + 1) if whole else 2
+    noisy = check_labels(noisy, num_classes=classes, length=length, name="noisy")
+    trusted = as_tensor(trusted, name="trusted")
+    if trusted.dtype != torch.bool or trusted.shape != (length,):
+        raise ValueError(
+            f"trusted must hold {length} times True or False, one an example, got {trusted.dtype} "
+            f"of shape {tuple(trusted.shape)}; a comparison, as positions == 1, makes it"
+        )
     return Refined(
         torch.where(trusted, noisy, refined.label), refined.keep | trusted, refined.score
     )

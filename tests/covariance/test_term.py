@@ -267,6 +267,13 @@ def test_sums_of_columns_are_the_same_masses(num_classes: int) -> None:
     assert expected.count_nonzero() > num_classes / 2
 
 
+def test_the_mass_of_a_batch_takes_arrays() -> None:
+    expected = [1.0, 0.0, 2.0, 4.0]
+    weight = np.array([1.0, 0.5, 1.5, 9.0])
+    assert batch_mass(torch.tensor([0, 2, 2, -1]), 3).tolist() == expected
+    assert batch_mass(np.array([0, 2, 2, -1], np.int32), 3, weight=weight).tolist() == expected
+
+
 def test_an_accelerator_adds_nothing_up_in_no_fixed_order() -> None:
     refined = torch.zeros(128, dtype=torch.long, device="meta")
     stats = SecondOrder(torch.eye(10), torch.full((10,), 0.1), 1.0).to("meta")

@@ -33,7 +33,6 @@ UNNAMED = ("config.typed",)
 
 ELSEWHERE = {
     "parts of training, which covlearn calls with tensors, networks and batches that it made": [
-        "covariance.batch_mass",
         "distributed.SharedBatchNorm",
         "distributed.average_buffers",
         "distributed.gathered",

@@ -109,6 +109,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "covariance.with_covariance": {"base_loss": losses.cross_entropy},
     "losses.one_class_at_a_time": {"loss": losses.cross_entropy},
     "schedules.Steps": {"value": 1.0},
+    "covariance.batch_mass": {"refined": LABELS},
     "covariance.cal": {"refined": LABELS},
     "covariance.class_mean_loss": {"refined": LABELS},
     "covariance.covariance_table": {"refined": LABELS},

@@ -21,6 +21,7 @@ NAN = float("nan")
 WRONG_WORD: Any = "x"
 NO_RUN: Any = SimpleNamespace()
 LOGITS, LABELS = torch.zeros(4, 3), torch.tensor([0, 1, 2, 0])
+KEPT = sieve.Refined(LABELS, LABELS >= 0, LOGITS[:, 0])
 EVEN = torch.full((4, 3), 1 / 3)
 STATS = SecondOrder.from_labels(LABELS, LABELS, num_classes=3)
 HOW: dict[str, Any] = {"prior": torch.full((3,), 1 / 3), "beta": 1.0}
@@ -39,6 +40,11 @@ FORMULAS: dict[str, list[Row]] = {
     ],
     "covariance.SecondOrder": [
         (lambda: SecondOrder.from_labels(LABELS, LABELS - 1, num_classes=3), "class"),
+    ],
+    "covariance.batch_mass": [
+        (lambda: covariance.batch_mass(LABELS + 1, 3), r"refined must lie in 0…2 \(or −1"),
+        (lambda: covariance.batch_mass(LABELS.float(), 3), "integer class numbers"),
+        (lambda: covariance.batch_mass(LABELS, 3, weight=torch.ones(3)), "weight must hold 4"),
     ],
     "covariance.cal": [
         (lambda: covariance.cal(LOGITS, LABELS + 1, LABELS, STATS, **HOW), "must lie in"),
@@ -95,6 +101,12 @@ FORMULAS: dict[str, list[Row]] = {
     ],
     "sieve.refine_by_argmax": [
         (lambda: sieve.refine_by_argmax(LOGITS.softmax(dim=1), LABELS + 9), "must lie in"),
+    ],
+    "sieve.hold_fixed": [
+        (lambda: sieve.hold_fixed(KEPT, LABELS - 1, LABELS > 0), "noisy must lie in"),
+        (lambda: sieve.hold_fixed(KEPT, LABELS[:3], LABELS > 0), "one entry an example, 4"),
+        (lambda: sieve.hold_fixed(KEPT, LABELS, LABELS), "trusted must hold 4 times True or False"),
+        (lambda: sieve.hold_fixed(KEPT, LABELS, LABELS[:3] > 0), "trusted must hold 4 times"),
     ],
     "metrics.reliability": [
         (lambda: metrics.reliability(LOGITS[:, 0] + 9, LABELS), "between 0 and 1"),

@@ -121,8 +121,15 @@ def covariance_term(
     return (share_B * deviation(loss_BK, y, refined, stats, mean_loss)).mean()
 
 
-def batch_mass(refined: Tensor, num_classes: int, *, weight: Tensor | None = None) -> Tensor:
+def batch_mass(refined: Array, num_classes: int, *, weight: Array | None = None) -> Tensor:
     """Σ_n γ_n 1{ŷ_n = i} of a batch and its size, shape (K + 1,): what processes have to sum."""
+    refined = check_labels(refined, num_classes=num_classes, name="refined", dropped=True)
+    weight = None if weight is None else check_weight(weight, length=len(refined))
+    return mass_of(refined, num_classes, weight)
+
+
+def mass_of(refined: Tensor, num_classes: int, weight: Tensor | None) -> Tensor:
+    """The same of labels that were checked when they came."""
     gamma_B = gamma(refined, weight, torch.float32)
     size = torch.full_like(gamma_B[:1], len(gamma_B))
     return torch.cat([in_fixed_order(refined, gamma_B, num_classes), size])

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from covlearn import distributed
 from covlearn.checks import check_scores
-from covlearn.covariance import SecondOrder, Weighting, batch_mass, with_covariance
-from covlearn.covariance.term import cal_of, example_share
+from covlearn.covariance import SecondOrder, Weighting, with_covariance
+from covlearn.covariance.term import cal_of, example_share, mass_of
 from covlearn.data import Batch
 from covlearn.engine import Outputs
 from covlearn.losses import (
@@ -71,7 +71,7 @@ class CovarianceAssisted(Regularised):
         weight = None if self.weight is None else self.weight[batch.idx]
         mass = None  # of all processes, where there are others
         if distributed.active():
-            mass = distributed.sum_of(batch_mass(refined, len(self.prior), weight=weight))
+            mass = distributed.sum_of(mass_of(refined, len(self.prior), weight))
         stats = SecondOrder(self.transition, self.class_weight, self.kept_share)
         if self.base == "ce":
             # Labels were checked when they came, once: of a step they would be a good part.
