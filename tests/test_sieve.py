@@ -17,6 +17,7 @@ from covlearn.sieve import (
     keep_share,
     quantile_threshold,
     refine,
+    refine_by_argmax,
     refine_by_confidence,
     refine_by_likelihood,
     refine_by_small_loss,
@@ -246,6 +247,11 @@ def test_other_constructions_agree_with_loops_over_dtypes() -> None:
         small = refine_by_small_loss(given, noisy, kept=0.25).label.tolist()
         least = sorted(likelihood)[-10]
         assert small == [int(noisy[n]) if likelihood[n] >= least else -1 for n in range(40)]
+        rows = given.double()
+        margin = refine_by_argmax(given, noisy).score  # rows may sum to one as closely as they can
+        others = rows.scatter(1, noisy.unsqueeze(1), 0).amax(dim=1)
+        own = rows.gather(1, noisy.unsqueeze(1)).squeeze(1)
+        np.testing.assert_allclose(margin, (others / own).log(), atol=2e-4)
         scores = adjusted_loss(given, noisy)
         expected = reference.adjusted_loss(given.double().numpy(), noisy.numpy())
         np.testing.assert_allclose(scores, expected, atol=2e-4)

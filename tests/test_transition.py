@@ -294,6 +294,16 @@ def test_dual_transition_equals_the_loop(seed: int, percentile: float | None) ->
     np.testing.assert_allclose(got.sum(dim=1), np.ones(4))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_dual_transition_takes_half_precision(dtype: torch.dtype) -> None:
+    probs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)).softmax(dim=1).to(dtype)
+    assert not torch.allclose(probs.float().sum(dim=1), torch.ones(60), atol=1e-4)
+    noisy = torch.arange(60) % 4
+    expected = reference.dual_transition(probs.double().numpy(), noisy.numpy(), 100.0)
+    expected /= expected.sum(axis=1, keepdims=True)  # the rows of an anchor are a hair off
+    np.testing.assert_allclose(dual_transition(probs, noisy), expected, atol=1e-5)
+
+
 def test_dual_transition_repairs_miscalibrated_posteriors() -> None:
     # An overconfident model: anchors alone read P(noisy | x) too sharp, counting sees the labels.
     probs, noisy = posteriors_of_a_known_problem()

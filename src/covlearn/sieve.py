@@ -92,7 +92,11 @@ def rival_margin(probs: Array, noisy: Array) -> Tensor:
     >>> rival_margin(torch.tensor([[0.8, 0.1, 0.1], [0.8, 0.1, 0.1]]), torch.tensor([0, 1]))
     tensor([-2.0794,  2.0794])
     """
-    probs, noisy = _check_pair(probs, noisy)
+    return _rival_margin(*_check_pair(probs, noisy))
+
+
+def _rival_margin(probs: Tensor, noisy: Tensor) -> Tensor:
+    """The same of probabilities that were checked in the precision they came in."""
     log_p = probs.clamp(min=1e-12).log()
     own = log_p.gather(1, noisy.unsqueeze(1)).squeeze(1)
     return log_p.scatter(1, noisy.unsqueeze(1), -torch.inf).amax(dim=1) - own
@@ -102,8 +106,7 @@ def rival_margin(probs: Array, noisy: Array) -> Tensor:
 def refine_by_argmax(probs: Array, noisy: Array) -> Refined:
     """The label where no other class is more probable, else the most probable one."""
     probs, noisy = _check_pair(probs, noisy)
-    score = rival_margin(probs, noisy)
-    return refine_scores(score, probs.argmax(dim=1), noisy, lower=0.0)
+    return refine_scores(_rival_margin(probs, noisy), probs.argmax(dim=1), noisy, lower=0.0)
 
 
 @checked

@@ -69,7 +69,11 @@ def anchor_transition(probs: Array, *, percentile: float | None = 97.0) -> Tenso
     tensor([[0.9000, 0.1000],
             [0.2000, 0.8000]], dtype=torch.float64)
     """
-    probs = check_probs(probs)
+    return _at_anchors(check_probs(probs), percentile)
+
+
+def _at_anchors(probs: Tensor, percentile: float | None) -> Tensor:
+    """The same of probabilities that were checked in the precision they came in."""
     if percentile is not None and not 0 <= percentile <= 100:
         raise ValueError(f"percentile must lie in [0, 100] or be None, got {percentile}")
     top = 100.0 if percentile is None else percentile
@@ -148,7 +152,7 @@ def dual_transition(
     noisy = check_labels(noisy, num_classes=num_classes, length=length, name="noisy")
     joint_KK = _count(probs.argmax(dim=1), noisy, num_classes)
     counted_KK = _rows_to_one(joint_KK, empty_class, "example whose largest probability it is")
-    return anchor_transition(probs, percentile=percentile) @ counted_KK
+    return _at_anchors(probs, percentile) @ counted_KK
 
 
 def revised_transition(transition: Array, slack: Array) -> Tensor:
