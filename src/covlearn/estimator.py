@@ -113,6 +113,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.asarray(logits.softmax(dim=1).numpy())
 
     def _checked(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        _check_none_missing(y)
         if _is_images(X):
             inputs = self._inputs(X, reset=True)
             labels = np.asarray(y)
@@ -124,11 +125,13 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             inputs, labels = validate_data(self, X, y, dtype=np.float64)
         try:
             check_classification_targets(labels)
-        except TypeError:  # they cannot be sorted, such as None among strings
-            kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        except (TypeError, ValueError):  # labels of several kinds cannot be sorted
+            kinds = sorted({type(label).__name__ for label in labels.ravel().tolist()})
+            if labels.dtype != object or len(kinds) == 1:
+                raise
             raise ValueError(
-                f"y must have labels of one kind, got {' and '.join(kinds)}; leave out examples "
-                "without a label"
+                f"y must have labels of one kind, got {' and '.join(kinds)}; "
+                "[str(label) for label in y] makes text of all"
             ) from None
         return inputs, labels
 
@@ -165,6 +168,20 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.transition_ = fit.transition.numpy()
         self.covariance_ = fit.covariance.numpy()
         self.history_ = fit.history
+
+
+def _check_none_missing(y: Any) -> None:
+    """Refuses missing labels, of whatever kind and wherever they stand, before anything sorts y."""
+    missing = pd.isna(y.cpu().numpy() if isinstance(y, torch.Tensor) else y)
+    if not np.ndim(missing):
+        return  # no labels at all, for scikit-learn to refuse
+    rows = np.flatnonzero(missing)
+    if len(rows):
+        raise ValueError(
+            f"y must have a label for every example, got {len(rows)} missing (None, NaN or pd.NA) "
+            f"of {np.size(missing)}, first at position {rows[0]}; fit on those with one, "
+            "keep = pd.notna(y), and predict the others"
+        )
 
 
 def _is_images(X: Any) -> bool:
