@@ -15,6 +15,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from covlearn.estimator import NoisyLabelClassifier
+from covlearn.inputs import read_examples
 from covlearn.noise import symmetric
 
 # Two folds and few epochs: the checks ask for conventions, and fit a hundred times.
@@ -139,11 +140,15 @@ def test_other_methods_get_verdicts_too(method: str) -> None:
     assert method in model.history_ or "estimation" in " ".join(model.history_)
 
 
-def test_a_class_of_one_example_is_kept() -> None:
+def test_a_class_of_one_example_is_refused_as_covlearn_fit_does() -> None:
     x, y = clouds(60)
-    y[0] = 7
-    model = NoisyLabelClassifier(**FAST, random_state=0).fit(x, y)
-    assert model.label_issues_["decision"].iloc[0] in ("keep", "review")
+    y[:2] = 7
+    NoisyLabelClassifier(**FAST, random_state=0).fit(x, y)
+    y[0] = 8
+    with pytest.raises(ValueError, match="at least two examples, got one each of 7, 8; leave out"):
+        NoisyLabelClassifier(**FAST).fit(x, y)
+    with pytest.raises(ValueError, match="its class '7' has no other example"):
+        read_examples((x, y))
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from covlearn.evaluation import said_of, unlabelled
 from covlearn.fitting import Fit, Prepared, Settings, fit_split, set_up
+from covlearn.inputs.examples import some
+from covlearn.inputs.labels import alone
 
 BLOCK = 4096
 
@@ -75,6 +77,12 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y must have at least two classes, got one class, {self.classes_[0]}")
+        sizes = dict(zip(self.classes_.tolist(), np.bincount(numbers).tolist(), strict=True))
+        if single := alone(sizes):
+            raise ValueError(
+                f"each class of y must have at least two examples, got one each of {some(single)}; "
+                "leave out classes of one example, or make them one class with another"
+            )
         given = torch.from_numpy(numbers.astype(np.int64))
         prepared = Prepared.of(inputs, given, len(self.classes_))
         split, self.standardizer_ = prepared.split, prepared.standardizer

@@ -13,7 +13,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,14 +81,15 @@ def positions(texts: Sequence[str], classes: Sequence[str]) -> Tensor:
 def too_rare(ids: Sequence[str], texts: Sequence[str], reading: Reading) -> list[Skipped]:
     """The examples whose class has no other; what is wrong with all the classes is an error."""
     counts = Counter(texts)
-    single = [name for name, count in counts.items() if count < FEWEST]
+    single = alone(counts)
+    rare = set(single)
     if len(single) > max(MANY_CLASSES, len(counts) // 2):
         raise ValueError(
             f"the labels of {reading.where} must be classes, but {len(single):,} of "
             f"{len(counts):,} come once only, as {some(class_names(single))}; measurements and "
             "names are no classes, choose another label column or group them first"
         )
-    check_two_classes([name for name, count in counts.items() if count >= FEWEST], single, reading)
+    check_two_classes([name for name in counts if name not in rare], single, reading)
     names = class_names([text for text in texts if text])
     lower = Counter(name.casefold() for name in names)
     alike = [name for name in names if lower[name.casefold()] > 1]
@@ -98,8 +99,13 @@ def too_rare(ids: Sequence[str], texts: Sequence[str], reading: Reading) -> list
     return [
         Skipped(key, reason.format(repr(text)))
         for key, text in zip(ids, texts, strict=True)
-        if counts[text] < FEWEST
+        if text in rare
     ]
+
+
+def alone(counts: Mapping[Any, int]) -> list[Any]:
+    """The classes of one example: no label of another says anything of it, whoever judges it."""
+    return [name for name, count in counts.items() if count < FEWEST]
 
 
 def check_two_classes(names: Sequence[str], single: Sequence[str], reading: Reading) -> None:
