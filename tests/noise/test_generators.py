@@ -291,6 +291,18 @@ def test_calibrated_with_constant_features_is_even() -> None:
     np.testing.assert_array_equal(score, 0)
 
 
+@pytest.mark.parametrize(("variant", "whole"), [("cal", 0.5), ("ptd", 1.5), ("calibrated", 2.5)])
+def test_memory_is_what_the_docstring_says(variant: str, whole: float) -> None:
+    size, num_classes = 10_000, 200
+    x, y = np.random.default_rng(0).normal(size=(size, 2)), np.arange(size) % num_classes
+    tracemalloc.start()
+    settings: dict[str, Any] = {"rate": 0.6, "std": 0.0, "variant": variant, "seed": 0}
+    noise.instance_dependent(x, y, num_classes=num_classes, **settings)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < whole * 8 * size * num_classes
+
+
 def test_inputs_are_left_as_they_were() -> None:
     clean = np.arange(60) % 3
     x = np.random.default_rng(0).normal(size=(60, 4))

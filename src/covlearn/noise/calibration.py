@@ -33,26 +33,29 @@ CONSTANT = 1e-9  # a spread this small beside the values is rounding
 def calibrated(
     score_NK: Floats, clean: NDArray[np.int64], flip_rate: Floats
 ) -> tuple[Floats, float]:
-    """Standardised scores over the chosen temperature, and the temperature."""
-    magnitude_K = np.abs(score_NK).max(axis=0)
-    score_NK = score_NK - score_NK.mean(axis=0)
+    """Standardised scores over the chosen temperature, in place, and the temperature."""
+    magnitude_K = np.maximum(score_NK.max(axis=0), -score_NK.min(axis=0))
+    score_NK -= score_NK.mean(axis=0)
     spread_K = score_NK.std(axis=0)
     score_NK /= np.where(spread_K > CONSTANT * magnitude_K, spread_K, np.inf)
 
     chosen = np.inf
     for temperature in TEMPERATURES:
-        if not _harmless(_expected(score_NK / temperature, clean, flip_rate)):
+        if not _harmless(_expected(score_NK, temperature, clean, flip_rate)):
             break
         chosen = float(temperature)
-    return score_NK / chosen, chosen
+    score_NK /= chosen
+    return score_NK, chosen
 
 
-def _expected(score_NK: Floats, clean: NDArray[np.int64], flip_rate: Floats) -> Floats:
+def _expected(
+    score_NK: Floats, temperature: float, clean: NDArray[np.int64], flip_rate: Floats
+) -> Floats:
     """Expected number of examples of class i (rows) that end as class j."""
     num_classes = score_NK.shape[1]
     count_KK = np.zeros((num_classes, num_classes))
     for i, rows in positions_by_value(clean):
-        score_RK = score_NK[rows]
+        score_RK = score_NK[rows] / temperature
         score_RK[:, i] = -np.inf
         share_RK = np.exp(score_RK - score_RK.max(axis=1, keepdims=True))
         count_KK[i] = (flip_rate[rows] / share_RK.sum(axis=1)) @ share_RK

@@ -6,6 +6,7 @@ measured under different variants are not comparable.
 
 import difflib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -84,6 +85,10 @@ def instance_dependent(
       the lowest for which the expected T keeps its diagonal the largest and no class is a sink (see
       `covlearn.noise.calibration`). q truncated to [0, 1 − 1/K].
 
+    Beside ``x``, a million draws of q and some numbers an example, ``cal`` holds 1,024 rows of x·W
+    at a time; those with one W a class hold all of x·W, 8·N·K bytes, since what decides the labels
+    is drawn after the last W; ``calibrated`` twice as much, as it looks at all examples first.
+
     Numbers measured under different variants are not comparable. All but the last draw from NumPy's
     legacy ``RandomState(seed)`` in the published order (q, W, labels), the last from PCG64. With
     raw 0–255 pixels the softmax of the published ones saturates: nearly all flips of a class go to
@@ -124,19 +129,23 @@ def instance_dependent(
     rng = np.random.default_rng(seed) if spec.calibrated else RandomState(seed)
     draw_rates = _by_rejection if spec.rejection else _by_inverse
     flip_rate = draw_rates(rng, len(clean), rate=rate, std=std, low=low, high=high)
-    score_NK = _project(
-        x, clean, rng, num_classes, scale=scale, weight_per_class=spec.weight_per_class
-    )
-
     notes = [f"q from N({rate:g}, {std:g}²) truncated to ({low:g}, {high:g})"]
+    scores = _scores(x, clean, rng, num_classes, scale=scale, per_class=spec.weight_per_class)
     if spec.calibrated:
-        score_NK, temperature = calibrated(score_NK, clean, flip_rate)
+        score_NK, temperature = calibrated(scores(np.arange(len(clean))), clean, flip_rate)
         notes.append(f"temperature {temperature:.4g} of the standardised projections")
-    wrong_NK = _wrong_probability(score_NK, clean, flip_rate)
+        scores = score_NK.__getitem__
+    uniform = rng.uniform(size=len(clean))
+    noisy, lowered = np.empty(len(clean), np.int64), 0
+    for start in range(0, len(clean), BLOCK_ROWS):
+        rows = slice(start, start + BLOCK_ROWS)
+        score_RK = scores(np.arange(len(clean))[rows])
+        wrong_RK = _wrong_probability(score_RK, clean[rows], flip_rate[rows])
+        if cap != "none":
+            lowered += _cap(wrong_RK, score_RK, flip_rate[rows], above=CAP_ABOVE[cap])
+        noisy[rows] = _draw(wrong_RK, clean[rows], flip_rate[rows], uniform[rows])
     if cap != "none":
-        lowered = _cap(wrong_NK, score_NK, flip_rate, above=CAP_ABOVE[cap])
         notes.append(f"cap {cap!r}; q lowered to leave it room: {lowered} examples")
-    noisy = _draw(wrong_NK, clean, flip_rate, rng.uniform(size=len(clean)))
     return with_card(
         clean,
         noisy,
@@ -173,46 +182,55 @@ def _by_inverse(
     return np.asarray(truncnorm.ppf(rng.uniform(size=count), *ends, loc=rate, scale=std))
 
 
-def _project(
+def _scores(
     x: NDArray[Any],
     clean: NDArray[np.int64],
     rng: RandomState | Generator,
     num_classes: int,
     *,
     scale: float,
-    weight_per_class: bool,
-) -> Floats:
-    """x·W (N, K) with W standard normal, S × K; with one W a class only one is held at a time."""
+    per_class: bool,
+) -> Callable[[NDArray[np.int64]], Floats]:
+    """x·W of some examples (R, K), with W standard normal, S × K.
+
+    With one W a class they are computed now, (N, K), as only one W is held at a time, and the next
+    thing that is drawn comes after the last of them.
+    """
     shape = (math.prod(x.shape[1:]), num_classes)
-    score_NK = np.empty((len(clean), num_classes))
-    if weight_per_class:
-        rows = dict(positions_by_value(clean))
-        for k in range(num_classes):
-            weight = rng.normal(size=shape)  # drawn for a class without examples too
-            _project_rows(x, rows.get(k, np.empty(0, np.int64)), weight, scale, out=score_NK)
-    else:
+    if not per_class:
         weight = rng.normal(size=shape)
-        _project_rows(x, np.arange(len(clean)), weight, scale, out=score_NK)
-    finite = np.isfinite(score_NK).all(axis=1)
-    if not finite.all():
-        bad = int(np.flatnonzero(~finite)[0])
-        raise ValueError(
-            f"x must be finite and small enough for x·W to be, got NaN, infinity or overflow first "
-            f"in row {bad}; clean or scale the features"
-        )
-    return score_NK
+        return lambda rows: _finite(_project(x, rows, weight, scale), rows)
+    score_NK = np.empty((len(clean), num_classes))
+    of_class = dict(positions_by_value(clean))
+    for k in range(num_classes):
+        weight = rng.normal(size=shape)  # drawn for a class without examples too
+        rows = of_class.get(k, np.empty(0, np.int64))
+        for start in range(0, len(rows), BLOCK_ROWS):
+            block = rows[start : start + BLOCK_ROWS]
+            score_NK[block] = _project(x, block, weight, scale)
+    return lambda rows: _finite(score_NK[rows], rows)
 
 
-def _project_rows(
-    x: NDArray[Any], rows: NDArray[np.int64], weight: Floats, scale: float, *, out: Floats
-) -> None:
+def _project(x: NDArray[Any], rows: NDArray[np.int64], weight: Floats, scale: float) -> Floats:
+    score_RK = np.empty((len(rows), weight.shape[1]))
     for start in range(0, len(rows), BLOCK_ROWS):
         block = rows[start : start + BLOCK_ROWS]
         with np.errstate(invalid="ignore", over="ignore"):  # the caller reports them by row
             values = x[block].reshape(len(block), -1).astype(np.float64)
             if scale != 1:
                 values /= scale
-            out[block] = values @ weight
+            score_RK[start : start + BLOCK_ROWS] = values @ weight
+    return score_RK
+
+
+def _finite(score_RK: Floats, rows: NDArray[np.int64]) -> Floats:
+    finite = np.isfinite(score_RK).all(axis=1)
+    if not finite.all():
+        raise ValueError(
+            f"x must be finite and small enough for x·W to be, got NaN, infinity or overflow first "
+            f"in row {rows[finite.argmin()]}; clean or scale the features"
+        )
+    return score_RK
 
 
 def _wrong_probability(score_NK: Floats, clean: NDArray[np.int64], flip_rate: Floats) -> Floats:
