@@ -1,6 +1,7 @@
 import contextlib
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -234,6 +235,45 @@ def test_recorder_finds_a_threshold_and_shares_no_memory() -> None:
     assert torch.equal(refined.score, before)
 
 
+def test_a_recorder_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    probs, noisy = draw(3, 20, 4)
+    whole, half = SieveRecorder(noisy, 4), SieveRecorder(noisy, 4)
+    for recorder in (whole, half):
+        recorder.update(torch.arange(10), probs[:10].log())
+    torch.save({"recorder": half.state_dict()}, tmp_path / "half.pt")
+    before = half.state_dict()
+    again = SieveRecorder(noisy.numpy(), 4)
+    again.load_state_dict(torch.load(tmp_path / "half.pt", weights_only=True)["recorder"])
+    for recorder in (whole, half, again):
+        recorder.update(torch.arange(10, 20), probs[10:].log())
+    assert before["score"].isnan().sum() == 10  # what was kept is a copy
+    for name, value in whole.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value)
+    assert torch.equal(again.refine(lower=0.0).label, whole.refine(lower=0.0).label)
+
+
+def test_a_recorder_takes_no_state_of_other_labels() -> None:
+    state = SieveRecorder(NOISY, 2).state_dict()
+    for labels in (1 - NOISY, torch.tensor([0, 1, 1])):
+        with pytest.raises(ValueError, match="noisy labels, got others"):
+            SieveRecorder(labels, 2).load_state_dict(state)
+    with pytest.raises(ValueError, match="gave, with noisy, score, prediction"):
+        SieveRecorder(NOISY, 2).load_state_dict({"score": state["score"]})
+
+
+def test_a_recorder_is_registered_with_accelerate(tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True)
+    recorder = recorded()
+    accelerator.register_for_checkpointing(recorder)
+    accelerator.save_state(str(tmp_path))
+    expected = recorder.state_dict()
+    recorder.update(torch.arange(2), PROBS.flip(1).log())
+    accelerator.load_state(str(tmp_path))
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    assert torch.equal(recorder.score, expected["score"])
+
+
 def test_other_constructions_agree_with_loops_over_dtypes() -> None:
     probs, noisy = draw(4, 40, 5)
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
@@ -277,7 +317,11 @@ BAD_CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "threshold": (lambda: refine_by_likelihood(PROBS, NOISY, threshold=-8.0), "threshold must lie"),
     "rate": (lambda: keep_share(3, rate=1.0), r"\[0, 1\)"),
     "epoch": (lambda: keep_share(-1, rate=0.2), "epoch ≥ 0"),
-    "not recorded": (lambda: SieveRecorder(NOISY, 2).refine(lower=0.0), "2 of 2"),
+    "not recorded": (
+        lambda: SieveRecorder(NOISY, 2).refine(lower=0.0),
+        "2 of 2 without a score: .* with replacement, drops its last .* processes .* once in order",
+    ),
+    "no threshold": (lambda: recorded().refine(), r"at least 50 scores.*lower=-math.inf\) needs none"),
     "upper alone": (lambda: recorded().refine(upper=0.0), "needs a lower"),
     "idx": (lambda: SieveRecorder(NOISY, 2).update(torch.tensor([0, 2]), torch.zeros(2, 2)), "0…1"),
 }  # fmt: skip

@@ -4,6 +4,7 @@ All take a model's probabilities on the training examples, NumPy arrays or tenso
 :class:`Refined`. In your own training loop, :class:`SieveRecorder` collects what they need.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,7 @@ from covlearn.checks import (
     check_rate,
     check_scores,
 )
-from covlearn.kinds import checked
+from covlearn.kinds import checked, shown
 from covlearn.losses import pick
 
 # How far apart two groups must be, in units of their spread √((σ₁² + σ₂²)/2). Cut in two at best, a
@@ -28,6 +29,7 @@ from covlearn.losses import pick
 # around that by less than 7/√N (the 99th percentile from N = 50 to 5,000).
 ONE_GROUP_APART = 12**0.5
 APART_BY_CHANCE = 7.0
+STATE = ("noisy", "score", "prediction")  # of a recorder
 FEWEST_SCORES, FEWEST_IN_GROUP = 50, 10
 
 
@@ -269,18 +271,44 @@ class SieveRecorder:
         self.score[idx] = _adjusted_loss(probs, self.noisy[idx]).to(self.score.dtype)
         self.prediction[idx] = probs.argmax(dim=1)
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps: tensors alone, so that it loads with ``weights_only=True``."""
+        return {name: getattr(self, name).clone() for name in STATE}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Takes that up again, on this recorder's device; of other labels it is refused."""
+        if not isinstance(state, Mapping) or set(state) != set(STATE):
+            raise ValueError(
+                f"state must be what state_dict() gave, with {', '.join(STATE)}, got {shown(state)}"
+            )
+        if not torch.equal(as_tensor(state["noisy"], name="noisy").cpu(), self.noisy.cpu()):
+            raise ValueError(
+                f"state must be that of a recorder of the same {len(self.noisy)} noisy labels, got "
+                "others; make this one with the labels that the other one had"
+            )
+        for name in STATE:
+            getattr(self, name).copy_(state[name])
+
     def refine(self, *, lower: float | None = None, upper: float | None = None) -> Refined:
         """D̂ by Algorithm 1; without ``lower`` the threshold is :func:`auto_threshold`'s."""
         missing = int((self.prediction < 0).sum())
         if missing:
             raise ValueError(
                 f"every example must have been recorded, got {missing} of {len(self.noisy)} "
-                "without a score; call update(idx, logits) over one whole epoch first"
+                "without a score: a loader that draws with replacement, drops its last batch or "
+                "shares examples out among processes leaves some out; go over the data once in "
+                "order, with update(idx, logits) for each batch, before refine()"
             )
         if lower is None:
             if upper is not None:
                 raise ValueError(f"upper={upper} needs a lower; pass both, or neither")
-            lower = auto_threshold(self.score)
+            try:
+                lower = auto_threshold(self.score)
+            except ValueError as error:
+                raise ValueError(
+                    f"{error}; refine(lower=-math.inf) needs none: every label is then the most "
+                    "probable class, whatever was given"
+                ) from error
         return refine_scores(
             self.score.clone(), self.prediction, self.noisy, lower=lower, upper=upper
         )
