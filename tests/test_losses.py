@@ -60,6 +60,24 @@ def pointwise(num_classes: int, seed: int = 5) -> dict[str, tuple[Any, Any]]:
 NAMES = list(pointwise(2))
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
+def test_options_may_be_numbers_of_numpy(kind: Any) -> None:
+    logits, y = draw(0, 6, 3)
+    logits.requires_grad_(True)
+    half = kind(0.5)
+    calls: list[Callable[[Any], Tensor]] = [
+        lambda number: losses.generalized_cross_entropy(logits, y, q=number),
+        lambda number: losses.truncated_generalized_cross_entropy(logits, y, q=number, k=number),
+        lambda number: losses.joint(logits, 2 * logits, y, weight=number),
+    ]
+    for call in calls:
+        torch.testing.assert_close(call(half), call(0.5))
+        (gradient,) = torch.autograd.grad(call(half).sum(), logits)
+        assert gradient.isfinite().all()
+        with pytest.raises(ValueError, match=r"must lie in .*got np.float"):
+            call(kind(1.5))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", NAMES)
 def test_agrees_with_the_loop(name: str, dtype: torch.dtype) -> None:

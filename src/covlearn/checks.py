@@ -219,9 +219,14 @@ def check_num_classes(num_classes: int) -> int:
     return int(num_classes)
 
 
+def is_number(value: object) -> bool:
+    """Whether this is a number of Python's or NumPy's, as options of a loss are."""
+    return isinstance(value, int | float | np.number)
+
+
 def check_rate(rate: float, *, name: str = "rate") -> float:
     """A noise rate in [0, 1)."""
-    if not isinstance(rate, int | float | np.number) or not 0 <= rate < 1:  # also refuses NaN
+    if not is_number(rate) or not 0 <= rate < 1:  # also refuses NaN
         raise ValueError(f"{name} must lie in [0, 1), got {rate!r}; 40 % is written 0.4")
     return float(rate)
 
@@ -238,7 +243,7 @@ def check_device(device: torch.device | str | None) -> torch.device | None:
 
 def check_eps(eps: float, *, name: str = "eps") -> float:
     """A cut-off ε ≥ 0 in −ln(p + ε)."""
-    if not isinstance(eps, int | float | np.number) or not 0 <= eps < math.inf:
+    if not is_number(eps) or not 0 <= eps < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {eps!r}; the paper has 1e-8")
     return eps
 
@@ -253,7 +258,7 @@ def check_strength(value: float | Tensor, *, name: str) -> float | Tensor:
             )
         if not readable(value):
             return value
-    elif not isinstance(value, int | float | np.number):
+    elif not is_number(value):
         raise ValueError(f"{name} must be a number, got {value!r}; convert with float()")
     if not 0 <= float(value) < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {float(value)}; 0 is off")

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from covlearn.checks import (
     as_tensor,
@@ -26,6 +25,7 @@ from covlearn.checks import (
     check_scores,
     check_strength,
     check_transition,
+    is_number,
     readable,
 )
 from covlearn.kinds import checked, shown
@@ -46,20 +46,20 @@ def cross_entropy(logits: Tensor, y: Tensor, *, eps: float = 1e-8) -> Tensor:
 def generalized_cross_entropy(logits: Tensor, y: Tensor, *, q: float = 0.7) -> Tensor:
     """L_q = (1 − p_y^q) / q (Zhang & Sabuncu 2018): cross-entropy for q → 0, half the MAE at 1."""
     logits, y = check_pair(logits, y)
-    if not isinstance(q, int | float) or not 0 < q <= 1:
+    if not is_number(q) or not 0 < q <= 1:
         raise ValueError(f"q must lie in (0, 1], got {q!r}; for q → 0 use cross_entropy")
     # Through ln p rather than p: the derivative of p^q is infinite where p underflows to zero.
-    return -torch.expm1(q * _log_prob(logits, y, 0.0)) / q
+    return -torch.expm1(float(q) * _log_prob(logits, y, 0.0)) / float(q)
 
 
 def truncated_generalized_cross_entropy(
     logits: Tensor, y: Tensor, *, q: float = 0.7, k: float = 0.5
 ) -> Tensor:
     """L_q where p_y > k, the constant L_q(k), without gradient, elsewhere."""
-    if not isinstance(k, int | float) or not 0 < k < 1:
+    if not is_number(k) or not 0 < k < 1:
         raise ValueError(f"k must lie in (0, 1), got {k!r}; examples with p_y ≤ k are cut off")
     loss = generalized_cross_entropy(logits, y, q=q)  # refuses a wrong q
-    return loss.clamp(max=(1 - k**q) / q)
+    return loss.clamp(max=(1 - float(k) ** float(q)) / float(q))
 
 
 def forward_corrected(
@@ -111,7 +111,7 @@ def dmi(logits: Tensor, y: Tensor, *, eps: float = 1e-3) -> Tensor:
     num_classes = logits.shape[1]
     probs = logits.softmax(dim=1).double()
     # A product with one-hot labels, since a GPU adds scattered rows up in no fixed order.
-    joint_KK = one_hot(y, num_classes).to(probs).t() @ probs
+    joint_KK = torch.nn.functional.one_hot(y, num_classes).to(probs).t() @ probs
     return dmi_from_joint(joint_KK, eps=eps).to(logits.dtype)
 
 
@@ -179,9 +179,8 @@ def cores(
         prior = check_prior(prior, num_classes=logits.shape[1])
         factor_K = (beta * prior).to(logits.dtype)
         check_eps(eps)
-        return weighted_logs(
-            logits, y, factor_K, eps=eps, all_eps=check_eps(confidence_eps, name="confidence_eps")
-        )
+        check_eps(confidence_eps, name="confidence_eps")
+        return weighted_logs(logits, y, factor_K, eps=eps, all_eps=confidence_eps)
     return cross_entropy(logits, y, eps=eps) - _per_example(
         beta * confidence(logits, prior=prior, eps=confidence_eps), y
     )
@@ -327,14 +326,14 @@ def joint(
     logits_1: Tensor, logits_2: Tensor, y: Tensor, *, weight: float, eps: float = 1e-8
 ) -> Tensor:
     """(1 − λ)(ℓ_y¹ + ℓ_y²) + λ(KL(p¹‖p²) + KL(p²‖p¹)), JoCoR's loss of two networks (2020)."""
-    if not isinstance(weight, int | float) or not 0 <= weight <= 1:
+    if not is_number(weight) or not 0 <= weight <= 1:
         raise ValueError(f"weight must lie in [0, 1], got {weight!r}; 0 leaves the two CE terms")
     check_same(logits_1, logits_2, names=("logits_1", "logits_2"))
     supervised = cross_entropy(logits_1, y, eps=eps) + cross_entropy(logits_2, y, eps=eps)
     log_1, log_2 = (check_scores(logits).log_softmax(dim=1) for logits in (logits_1, logits_2))
     # The two divergences share their factor: KL₁₂ + KL₂₁ = Σ_k (p¹_k − p²_k)(ln p¹_k − ln p²_k).
     divergence = ((log_1.exp() - log_2.exp()) * (log_1 - log_2)).sum(dim=1)
-    return (1 - weight) * supervised + weight * _per_example(divergence, y)
+    return (1 - float(weight)) * supervised + float(weight) * _per_example(divergence, y)
 
 
 WRAP = "wrap the loss in one_class_at_a_time(…) if it takes only one label an example"
