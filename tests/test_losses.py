@@ -400,3 +400,15 @@ def test_a_loss_of_one_label_an_example_is_told_how_to_be_asked() -> None:
         losses.per_class(plain, logits)
     assert any("wrap the loss in one_class_at_a_time" in note for note in caught.value.__notes__)
     assert losses.per_class(losses.one_class_at_a_time(plain), logits).shape == (2, 3)
+
+
+@pytest.mark.parametrize("classes", [(2,), (2, 3)])
+def test_a_loss_that_is_reduced_is_told_so(classes: tuple[int, ...]) -> None:
+    labels = torch.zeros(classes, dtype=torch.long)
+    reduced = losses.one_class_at_a_time(torch.nn.functional.cross_entropy)
+    says = r"one value an example, shape \(2,\), got a Tensor of shape \(\); .*reduction=.none"
+    with pytest.raises(ValueError, match=says) as caught:
+        reduced(torch.zeros(2, 3), labels)
+    assert not getattr(caught.value, "__notes__", [])
+    whole = losses.one_class_at_a_time(torch.nn.functional.cross_entropy)
+    assert whole(torch.zeros(2, 3), labels, reduction="none").shape == classes

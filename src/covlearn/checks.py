@@ -183,6 +183,16 @@ def check_pair(logits: Array, y: Array, *, name: str = "y") -> tuple[Tensor, Ten
     return logits, check_labels(y, num_classes=num_classes, length=num_examples, name=name)
 
 
+def check_unreduced(loss: Tensor, *, length: int) -> Tensor:
+    """What a loss returned for labels (B,): one value an example."""
+    if not isinstance(loss, Tensor) or loss.shape != (length,):
+        raise ValueError(
+            f"the loss must return one value an example, shape ({length},), got {shown(loss)}; "
+            'losses of PyTorch do with reduction="none"'
+        )
+    return loss
+
+
 def check_same(logits: Array, other: Array, *, names: tuple[str, str]) -> None:
     """Two sets of logits of one batch."""
     logits, other = as_tensor(logits, name=names[0]), as_tensor(other, name=names[1])

@@ -25,6 +25,7 @@ from covlearn.checks import (
     check_scores,
     check_strength,
     check_transition,
+    check_unreduced,
     is_number,
     readable,
 )
@@ -298,15 +299,10 @@ class _InBlocks(torch.autograd.Function):
             whole = logits.new_empty(3, step, num_classes)  # once, as memory that is new costs
             for start in range(0, size, step):
                 some = slice(start, min(start + step, size))
-                _value_and_gradient(
-                    loss_B1[some],
-                    gradient[some],
-                    logits[some],
-                    y[some],
-                    *how,
-                    None if rows is None else rows.part(some),
-                    list(whole[:, : some.stop - start]),
-                )
+                own_rows = None if rows is None else rows.part(some)
+                scratch = list(whole[:, : some.stop - start])
+                parts = (loss_B1[some], gradient[some], logits[some], y[some])
+                _value_and_gradient(*parts, *how, own_rows, scratch)
         ctx.save_for_backward(logits, gradient)
         ctx.others = (y, factor_K, eps, all_eps, rows)
         return loss_B1.squeeze(1)
@@ -367,9 +363,10 @@ def one_class_at_a_time(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Lets a loss that takes labels of shape (B,) only also take (B, J), in J calls."""
 
     def each_column(logits: Tensor, y: Tensor, **options: Any) -> Tensor:
-        if y.ndim == 1:
-            return loss(logits, y, **options)
-        return torch.stack([loss(logits, column, **options) for column in y.unbind(dim=1)], dim=1)
+        columns = [y] if y.ndim == 1 else y.unbind(dim=1)
+        values = [loss(logits, column, **options) for column in columns]
+        values = [check_unreduced(value, length=len(y)) for value in values]
+        return values[0] if y.ndim == 1 else torch.stack(values, dim=1)
 
     return each_column
 

@@ -75,6 +75,14 @@ FORMULAS: dict[str, list[Row]] = {
             "must lie in",
         ),
     ],
+    "losses.one_class_at_a_time": [
+        (
+            lambda: covariance.with_covariance(
+                losses.one_class_at_a_time(torch.nn.functional.cross_entropy)
+            )(LOGITS, LABELS, LABELS, STATS),
+            'losses of PyTorch do with reduction="none"',
+        ),
+    ],
     "losses.peer": [
         (lambda: losses.peer(LOGITS, LABELS, LOGITS[:2], LABELS, alpha=1.0), "must"),
         (lambda: losses.peer(LOGITS, LABELS + 1, LOGITS, LABELS, alpha=1.0), "must lie in"),
