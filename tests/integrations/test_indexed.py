@@ -1,11 +1,13 @@
 """Positions in items and in batches, however they are shuffled and collated."""
 
+import copy
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from covlearn.data import IndexedDataset
 from covlearn.integrations.transformers import IndexCollator
@@ -43,6 +45,49 @@ def test_iteration_ends() -> None:
 def test_a_list_of_positions_is_refused() -> None:
     with pytest.raises(ValueError, match="idx must be one position, got list; let the loader"):
         IndexedDataset(DATA)[[1, 2]]  # type: ignore[index]
+
+
+class AtOnce(Dataset[Any]):
+    """Fetches a batch at once, and knows its classes."""
+
+    classes = ("ash", "birch", "cedar")
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+        self.too_few = False
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, idx: int) -> Any:
+        raise AssertionError("one by one")
+
+    def __getitems__(self, positions: list[int]) -> list[Any]:
+        self.asked.append(positions)
+        return [DATA[position] for position in positions[self.too_few :]]
+
+
+def test_a_dataset_that_fetches_batches_is_asked_for_batches() -> None:
+    dataset = AtOnce()
+    for x, y, idx in DataLoader(IndexedDataset(dataset), batch_size=4, shuffle=True):
+        assert torch.equal(x, X[idx])
+        assert torch.equal(y, idx % 3)
+    assert [len(positions) for positions in dataset.asked] == [4, 4, 2]
+    with pytest.raises(IndexError, match="0…9, got 10"):
+        IndexedDataset(dataset).__getitems__([1, 10])
+    dataset.too_few = True
+    with pytest.raises(ValueError, match="AtOnce must return one item a position, 2, got 1"):
+        IndexedDataset(dataset).__getitems__([1, 2])
+
+
+def test_what_else_a_dataset_has_is_there() -> None:
+    indexed = IndexedDataset(AtOnce())
+    for same in (indexed, pickle.loads(pickle.dumps(indexed)), copy.deepcopy(indexed)):
+        assert same.classes == ("ash", "birch", "cedar")
+        with pytest.raises(AttributeError, match="'AtOnce' object has no attribute 'targets'"):
+            _ = same.targets
+    assert not hasattr(IndexedDataset([(1, 2)]), "__getitems__")
+    assert not hasattr(IndexedDataset([(1, 2)]), "_secret")
 
 
 class Stream(IterableDataset[Any]):
