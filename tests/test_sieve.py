@@ -235,6 +235,20 @@ def test_recorder_finds_a_threshold_and_shares_no_memory() -> None:
     assert torch.equal(refined.score, before)
 
 
+def test_refined_labels_keep_no_graph() -> None:
+    probs, noisy = draw(5, 30, 3)
+    probs.requires_grad_()
+    for made in (
+        refine(probs, noisy, lower=-1.0),
+        refine_by_argmax(probs, noisy),
+        refine_by_confidence(probs, noisy, confidence=0.6),
+        refine_by_likelihood(probs, noisy, threshold=0.3),
+        refine_by_small_loss(probs, noisy, kept=0.5),
+    ):
+        assert not made.score.requires_grad
+    assert adjusted_loss(probs, noisy).requires_grad  # a score may be a loss
+
+
 def test_a_recorder_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     probs, noisy = draw(3, 20, 4)
     whole, half = SieveRecorder(noisy, 4), SieveRecorder(noisy, 4)

@@ -200,7 +200,7 @@ def refine_by_confidence(probs: Array, noisy: Array, *, confidence: float) -> Re
     _check_unit(confidence, "confidence")
     best = probs.max(dim=1)
     label = torch.where(best.values > confidence, best.indices, -1)
-    return Refined(label=label, keep=label == noisy, score=-best.values.log())
+    return Refined(label=label, keep=label == noisy, score=-best.values.detach().log())
 
 
 @checked
@@ -211,7 +211,7 @@ def refine_by_likelihood(probs: Array, noisy: Array, *, threshold: float) -> Ref
     likelihood = pick(probs, noisy)
     keep = likelihood >= threshold
     label = torch.where(keep, noisy, probs.argmax(dim=1))
-    return Refined(label=label, keep=keep, score=-likelihood.log())
+    return Refined(label=label, keep=keep, score=-likelihood.detach().log())
 
 
 @checked
@@ -224,7 +224,8 @@ def refine_by_small_loss(probs: Array, noisy: Array, *, kept: float) -> Refined:
     probs, noisy = _check_pair(probs, noisy)
     likelihood = pick(probs, noisy)
     keep = -likelihood <= quantile_threshold(-likelihood, kept)
-    return Refined(label=torch.where(keep, noisy, -1), keep=keep, score=-likelihood.log())
+    label = torch.where(keep, noisy, -1)
+    return Refined(label=label, keep=keep, score=-likelihood.detach().log())
 
 
 @checked
@@ -331,7 +332,8 @@ def refine_scores(
         raise ValueError(f"expected lower ≤ upper, got lower={lower}, upper={upper}")
     keep = score <= lower
     label = torch.where(keep, noisy, torch.where(score > upper, prediction, -1))
-    return Refined(label=label, keep=keep, score=score)
+    # D̂ is data for the next training: kept, a graph would keep the whole batch's activations.
+    return Refined(label=label, keep=keep, score=score.detach())
 
 
 def _check_pair(probs: Array, noisy: Array) -> tuple[Tensor, Tensor]:
