@@ -4,8 +4,11 @@ The house check does it for one method; here all share the processes.
 """
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +47,18 @@ class OwnSmallest(Objective):
     def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
         loss = cross_entropy(outputs.logits, batch.y)
         return loss, smallest(loss, 0.5)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Is ended by a signal in one of the processes, as gloo ends one whose shapes do not fit."""
+
+    plan: Plan = Plan(epochs=1, batch_size=32)
+
+    def fit(self, run: Run) -> nn.Module:
+        if torch.distributed.is_initialized() and torch.distributed.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run.net("ended")
 
 
 CASES: dict[str, Method] = {
@@ -110,6 +125,21 @@ def test_processes_that_differ_are_noticed(together: list[Outcome]) -> None:
     second = first | {"score": first["score"] + 1e-6}
     with pytest.raises(AssertionError, match="two processes end otherwise than each other"):
         require_equal_one(CASES["ce"], [first, second])
+
+
+def test_a_process_that_is_ended_at_its_work_is_no_matter_of_imports() -> None:
+    says = "one of two processes was ended at its work, by SIGKILL, .* the same collectives"
+    with pytest.raises(AssertionError, match=says):
+        fit_in_processes({"": Ended()}, 2)
+
+
+def test_a_process_that_never_began_could_not_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = type("Made", (Careless,), {"__module__": "only_here"})
+    module = types.ModuleType("only_here")
+    module.Made = made  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    with pytest.raises(AssertionError, match="define it at the top of a module"):
+        fit_in_processes({"": made()}, 2)
 
 
 @pytest.fixture(scope="module")

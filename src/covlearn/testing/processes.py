@@ -90,8 +90,15 @@ def fit_in_processes(
         try:
             while not ended and time.monotonic() < deadline:  # a call returns when one has ended
                 ended = processes.join(timeout=SECONDS)
-        except ProcessExitedException as error:  # before it got to any work
-            raise AssertionError(f"{IMPORTABLE}: {error}") from error
+        except ProcessExitedException as error:
+            if not _mark(folder, error.error_index).exists():
+                raise AssertionError(f"{IMPORTABLE}: {error}") from error
+            by_signal = error.signal_name is not None
+            how = f"by {error.signal_name}" if by_signal else f"with exit code {error.exit_code}"
+            raise AssertionError(
+                f"one of {word(number)} processes was ended at its work, {how}, and could not say "
+                "why; do all call the same collectives, with the same shapes?"
+            ) from error
         except ProcessRaisedException as error:
             raise AssertionError(f"one of {word(number)} processes failed: {error}") from error
         finally:
@@ -109,6 +116,11 @@ def word(number: int) -> str:
     return {2: "two", 4: "four"}.get(number, str(number))
 
 
+def _mark(folder: str, process: int) -> Path:
+    """The file that says that a process has imported what it needs and begun."""
+    return Path(folder) / f"{process}.began"
+
+
 def _work(
     process: int,
     folder: str,
@@ -116,6 +128,7 @@ def _work(
     methods: Mapping[str, Method],
     options: Mapping[str, Any],
 ) -> None:
+    _mark(folder, process).touch()
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
         "gloo",
