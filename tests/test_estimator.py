@@ -201,6 +201,50 @@ def test_missing_labels_are_counted_whatever_they_are(labels: Any, first: int) -
         assert "\n" not in str(caught.value)
 
 
+CITY = pd.DataFrame({"size": np.arange(30.0), "city": ["Ulm", "Bonn", None] * 10})
+GAPS = pd.DataFrame({"size": np.arange(30.0), "rooms": [1.0, np.nan, 2.0] * 10})
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (CITY, "there is text, as 'Ulm', in column 'city'"),
+        (CITY.to_numpy(), "there is text, as 'Ulm', in column 1"),
+        (CITY.astype({"city": "category"}), "there is text, as 'Ulm', in column 'city'"),
+        (CITY.assign(name="a"), "in columns 'city', 'name'"),
+        ([[1, "Ulm"], [2, None]] * 15, "there is text, as 'Ulm', in column 1"),
+        (
+            CITY.assign(city=pd.Timestamp("2020-01-02")),
+            "a date, as '2020-01-02 .* in column 'city'",
+        ),
+        (GAPS, r"10 cells are missing \(NaN\) in column 'rooms'"),
+        (GAPS.astype({"rooms": "Int64"}), r"10 cells are missing \(NaN\) in column 'rooms'"),
+        (GAPS.to_numpy(), r"10 cells are missing \(NaN\) in column 1"),
+        (
+            GAPS.assign(more=GAPS["rooms"]),
+            r"20 cells are missing \(NaN\) in columns 'rooms', 'more'",
+        ),
+    ],
+)
+def test_a_table_that_is_not_numbers_is_told_what_reads_it(table: Any, says: str) -> None:
+    _, y = clouds(30)
+    names = "; covlearn fit reads a table .*covlearn.inputs.read_examples makes numbers of it"
+    with pytest.raises(ValueError, match=f"X must be numbers, but .*{says}{names}") as caught:
+        NoisyLabelClassifier(device="cpu").fit(table, y)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_missing_in_prediction_is_named_too() -> None:
+    full = GAPS.fillna(0)
+    model = NoisyLabelClassifier(**FAST, random_state=0).fit(full, np.arange(30) % 2)
+    with pytest.raises(ValueError, match=r"missing \(NaN\) in column 'rooms'"):
+        model.predict(GAPS)
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(full.rename(columns={"rooms": "beds"}))
+    with pytest.raises(ValueError, match="Expected 2D array"):
+        NoisyLabelClassifier(device="cpu").fit(np.full(30, np.nan), np.arange(30) % 2)
+
+
 def test_weights_are_refused_with_a_sentence() -> None:
     x, y = clouds(30)
     with pytest.raises(TypeError, match="sample_weight is not supported"):

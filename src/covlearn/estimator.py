@@ -8,6 +8,7 @@ model.label_issues_
 """
 
 import copy
+import datetime
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from covlearn.evaluation import said_of, unlabelled
 from covlearn.fitting import Fit, Prepared, Settings, fit_split, set_up
-from covlearn.inputs.examples import some
+from covlearn.inputs.examples import counted, some
 from covlearn.inputs.labels import alone
 
 BLOCK = 4096
@@ -130,7 +131,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                     f"y must have one label an image, {len(inputs)}, got shape {labels.shape}"
                 )
         else:
-            inputs, labels = validate_data(self, X, y, dtype=np.float64)
+            inputs, labels = self._validated(X, y=y)
         try:
             check_classification_targets(labels)
         except (TypeError, ValueError):  # labels of several kinds cannot be sorted
@@ -143,9 +144,20 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             ) from None
         return inputs, labels
 
+    def _validated(self, X: Any, **options: Any) -> Any:
+        try:
+            return validate_data(self, X, dtype=np.float64, **options)
+        except (ValueError, TypeError):
+            if why := _no_numbers(X):
+                raise ValueError(
+                    f"X must be numbers, but {why}; covlearn fit reads a table with text, dates "
+                    "and missing cells, and covlearn.inputs.read_examples makes numbers of it"
+                ) from None
+            raise
+
     def _inputs(self, X: Any, *, reset: bool) -> NDArray[Any]:
         if not _is_images(X):
-            return np.asarray(validate_data(self, X, dtype=np.float64, reset=reset))
+            return np.asarray(self._validated(X, reset=reset))
         if reset:
             self.n_features_in_ = int(np.prod(X.shape[1:]))
         elif int(np.prod(X.shape[1:])) != self.n_features_in_:
@@ -190,6 +202,45 @@ def _check_none_missing(y: Any) -> None:
             f"of {np.size(missing)}, first at position {rows[0]}; fit on those with one, "
             "keep = pd.notna(y), and predict the others"
         )
+
+
+def _no_numbers(X: Any) -> str | None:
+    """The columns of a table that have text or dates, else those that have missing cells."""
+    try:
+        table = X if isinstance(X, pd.DataFrame) else np.asarray(X)
+    except (ValueError, TypeError):
+        return None
+    if table.ndim != 2:
+        return None
+    columns = [(repr(name), column) for name, column in pd.DataFrame(table).items()]
+    for kind, is_one in (("text", _is_text), ("a date", _is_date)):
+        named = [(name, next(filter(is_one, column), None)) for name, column in columns]
+        if bad := [(name, value) for name, value in named if value is not None]:
+            return f"there is {kind}, as {str(bad[0][1])!r}, in {_columns(bad)}"
+    gaps = [(name, int(column.isna().sum())) for name, column in columns]
+    if bad := [(name, count) for name, count in gaps if count]:
+        cells = counted(sum(count for _, count in bad), "cell is", "cells are")
+        return f"{cells} missing (NaN) in {_columns(bad)}"
+    return None
+
+
+def _columns(named: list[tuple[str, Any]]) -> str:
+    names = some([name for name, _ in named])
+    return f"column {names}" if len(named) == 1 else f"columns {names}"
+
+
+def _is_text(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return True
+    return False
+
+
+def _is_date(value: Any) -> bool:
+    return isinstance(value, datetime.date | np.datetime64 | np.timedelta64) and not pd.isna(value)
 
 
 def _is_images(X: Any) -> bool:
