@@ -115,6 +115,7 @@ def test_it_stands_in_a_pipeline_and_a_search() -> None:
         NoisyLabelClassifier(device="cpu", random_state=0), {"settings": [idle, good]}, cv=2
     ).fit(x, y)
     assert search.best_params_["settings"] == good
+    assert "settings__plan.epochs" in str(NoisyLabelClassifier.__doc__)  # and why it names nothing
 
 
 def test_images_are_taken_as_they_are() -> None:

@@ -48,6 +48,15 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     >>> model = NoisyLabelClassifier(random_state=0, settings={"plan.epochs": 5}).fit(X, y)
     >>> model.label_issues_.columns.tolist()
     ['given', 'suggested', 'decision', 'quality', 'confidence', 'reason']
+
+    ``settings`` is one parameter, so that ``settings__plan.epochs`` names none: a search goes over
+    whole settings.
+
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> grid = {"settings": [{"plan.epochs": epochs, "folds": 2} for epochs in (1, 5)]}
+    >>> search = GridSearchCV(NoisyLabelClassifier(random_state=0), grid, cv=2).fit(X, y)
+    >>> search.best_params_["settings"] in grid["settings"]
+    True
     """
 
     def __init__(
