@@ -176,7 +176,8 @@ def run_cells(
 
     put_off: dict[str, Task] = {}
     for last in (False, True):
-        for path, result, error in ended(put_off if last else tasks):
+        now = put_off if last else tasks
+        for path, result, error in ended(now) if now else ():
             if error == ELSEWHERE and not last:
                 put_off[path] = tasks[path]
                 continue
