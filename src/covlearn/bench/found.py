@@ -89,13 +89,16 @@ def _odd(digests: Mapping[Path, Mapping[str, Any]]) -> dict[Path, str]:
 def _other_than_most(
     digests: Mapping[Path, Mapping[str, Any]], names: Sequence[str]
 ) -> dict[Path, str]:
-    seen = Counter(tuple(data.get(name) for name in names) for data in digests.values())
+    # As text: a record may have been tampered with, and hold anything.
+    seen = Counter(tuple(str(data.get(name)) for name in names) for data in digests.values())
     if len(seen) < 2:
         return {}
     ((usual, _),) = seen.most_common(1)
     odd = {}
     for place, data in digests.items():
-        differing = [name for name, own in zip(names, usual, strict=True) if data.get(name) != own]
+        differing = [
+            name for name, own in zip(names, usual, strict=True) if str(data.get(name)) != own
+        ]
         if differing:
             what = ", ".join(records.DIGESTS[f"data.{name}"] for name in differing)
             odd[place] = (
