@@ -83,7 +83,8 @@ class CALLoss(nn.Module):
         self.register_buffer("noisy", labels.to(torch.int32, copy=True))
         self.register_buffer("weight", weight)
         self.register_buffer("prior", check_prior(prior, num_classes=num_classes).clone())
-        self.register_buffer("strength", torch.tensor(strength, dtype=torch.float64))
+        # In single precision, since not every device has double.
+        self.register_buffer("strength", torch.tensor(strength, dtype=torch.float32))
         self.set_refined(refined)
 
     noisy: Tensor
@@ -98,7 +99,7 @@ class CALLoss(nn.Module):
     @property
     def beta(self) -> float:
         """The strength of the regulariser."""
-        return float(self.strength)
+        return float(f"{float(self.strength):.7g}")  # as it was set: that many digits are kept
 
     @beta.setter
     def beta(self, value: float) -> None:
@@ -122,7 +123,7 @@ class CALLoss(nn.Module):
             weight=weight,
             empty_class=self.empty_class,
         )
-        kept_share = torch.tensor(stats.kept_share, dtype=torch.float64)
+        kept_share = torch.tensor(stats.kept_share, dtype=torch.float32)
         self.register_buffer("refined", labels.to(device, torch.int32, copy=True))
         self.register_buffer("transition", stats.transition.to(device))
         self.register_buffer("class_weight", stats.class_weight.to(device))
