@@ -229,3 +229,17 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_reading_where_nothing_was_run_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not the folder of a run"):
         records.read(tmp_path)
+
+
+def test_a_file_that_cannot_be_written_is_named_not_its_partial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a read-only file system not even a file that is not there can be deleted."""
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(self))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OSError, match="Read-only") as caught:
+        records.write_bytes(tmp_path / "table.md", b"text")
+    assert caught.value.filename == str(tmp_path / "table.md")

@@ -356,7 +356,8 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
         rename_file(error, partial, path)
         raise
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            partial.unlink(missing_ok=True)
 
 
 def _line(stage: str, record: Mapping[str, Any]) -> str:
