@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from covlearn import records
+from covlearn.cli.train import summary
 from covlearn.config import Tree, override, plain
 from covlearn.data import Augmentation
 from covlearn.job import Job, other_than, protocol_of, run_job, settled
@@ -220,7 +221,8 @@ def test_a_run_of_ones_own_data_is_its_own_job(tmp_path: Path) -> None:
     """Though its method is cross-fitted, and has fields that CAL has not."""
     brief = ("plan.epochs=1", "sieve_plan.epochs=1", "plain_plan.epochs=1", "decays=()")
     job = Job(own(tmp_path, (5,), "f4"), "cal", preset="recommended", settings=brief)
-    run_job(job, tmp_path / "run", device="cpu")
+    result = run_job(job, tmp_path / "run", device="cpu")
+    assert summary(result, tmp_path).startswith("cal, cross-fitted, seed 0")
     config = records.read_config(tmp_path / "run")
     assert config["method"]["name"] == "covlearn.methods.crossfit:CrossFittedCAL"
     assert other_than(config, plain(job)) == []

@@ -202,7 +202,10 @@ def first_process() -> bool:
 
 def summary(result: records.Result, folder: Path) -> str:
     """The figures for a reader."""
-    lines = [f"{result.method}, seed {result.seed}, {result.seconds:.1f} s; test accuracy:"]
+    from covlearn.report import words  # noqa: PLC0415
+
+    method = words.method(result.method)
+    lines = [f"{method}, seed {result.seed}, {result.seconds:.1f} s; test accuracy:"]
     named = {
         field.name: getattr(result.test_accuracy, field.name)
         for field in fields(result.test_accuracy)
