@@ -74,6 +74,10 @@ def test_a_table_is_run_skipped_and_summarised(
     for rule in ("best", "last"):
         assert [float(row[rule]) for row in trials[:2]] == pytest.approx(values[rule], abs=1e-3)
     assert {row["selected"] for row in trials} == {""}
+    # Of a row that compares another epoch, that one.
+    assert [float(row["epoch:2"]) for row in trials[2:]] == pytest.approx(
+        values["epoch:2"], abs=1e-3
+    )
 
     text = (folder / "table.md").read_text()
     mean, std = statistics.fmean(values["best"]), statistics.stdev(values["best"])

@@ -207,3 +207,30 @@ def test_stages_that_another_process_is_at_are_left_in_place(small: Path) -> Non
         assert (shared / "sieve.pt").exists()
     assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
     assert not shared.parent.exists()
+
+
+def test_a_label_file_may_have_a_hash_in_its_path(tmp_path: Path) -> None:
+    place = tmp_path / "run#1"
+    place.mkdir()
+    np.savez(place / "n.npz", noisy=np.arange(40) % 2)
+    noise = f'noise = "file:{place / "n.npz"}#noisy"'
+    small = small_table(tmp_path, TOML.replace('noise = "symmetric:0.2"\nrate = 0.2', noise))
+    assert command(small, "--trials", "1", "--only", "row=ce,column=data/0.2") == 0
+
+
+def test_a_dry_run_counts_all_that_cross_fitting_may_train(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toml = TOML.replace('preset = "paper"', 'preset = "recommended"')
+    toml = toml.replace('method = "gce"\nsettings = ["plan.lr=0.01"]', 'method = "cal"')
+    brief = 'settings = ["plan.epochs=3", "sieve_plan.epochs=2", "plain_plan.epochs=4"]'
+    start = toml.index("settings = [")
+    toml = toml[:start] + brief + toml[toml.index("\n", start) :]
+    small = small_table(tmp_path, toml)
+    only = ("--trials", "1", "--only", "row=gce,rate=0.2")
+    assert command(small, *only, "--dry-run") == 0
+    said = capsys.readouterr().out
+    most = int(said.partition("data/0.2/gce/0: ")[2].partition(" epochs")[0])
+    assert command(small, *only) == 0
+    lines = records.read_metrics(tmp_path / "runs" / "data/0.2/gce/0")
+    assert 20 < len(lines) <= most

@@ -487,3 +487,5 @@ def test_how_strong_the_regulariser_should_be_on_digits(rule: str) -> None:
         gaps = [over(table, "2", rule, column).removesuffix(" (4)") for column in columns]
         assert f"| CAL, β = 2 less {other} | {' | '.join(gaps)} |" in page
         assert rule != "1" or f"is worth {gaps[0]} points of CAL's last epoch" in PAGE
+        behind = over(table, "2", "on D̂, 2", "ptd 0.4").removesuffix(" (4)")
+        assert f"by {behind.removeprefix('-')} points" in " ".join(page.split())

@@ -250,3 +250,9 @@ def test_weights_are_refused_with_a_sentence() -> None:
     x, y = clouds(30)
     with pytest.raises(TypeError, match="sample_weight is not supported"):
         NoisyLabelClassifier().fit(x, y, sample_weight=np.ones(30))
+
+
+def test_missing_labels_of_a_tuple_are_counted() -> None:
+    x = np.random.default_rng(0).normal(size=(6, 2))
+    with pytest.raises(ValueError, match="got 2 missing"):
+        NoisyLabelClassifier().fit(x, (None, "a", "b", None, "a", "b"))

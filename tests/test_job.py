@@ -228,3 +228,33 @@ def test_a_run_of_ones_own_data_is_its_own_job(tmp_path: Path) -> None:
     assert other_than(config, plain(job)) == []
     (found,) = other_than(config, plain(replace(job, settings=(*brief, "folds=3"))))
     assert found == "method.folds is 5 there, 3 here"
+
+
+def test_a_run_is_its_own_job_when_its_data_is_gone(tmp_path: Path) -> None:
+    """What its settings depended on is in its record."""
+    brief = ("plan.epochs=1", "sieve_plan.epochs=1", "plain_plan.epochs=1", "decays=()")
+    for shape, dtype in (((5, 4), "f4"), ((9, 9, 3), "u1")):
+        data = own(tmp_path, shape, dtype)
+        job = Job(data, "cal", preset="recommended", settings=brief)
+        folder = tmp_path / dtype
+        run_job(job, folder, device="cpu")
+        Path(data).unlink()
+        assert other_than(records.read_config(folder), plain(job)) == []
+
+
+@pytest.mark.parametrize("setting", ["beta.value=5", "weighting=sample", "prior_scale=7"])
+def test_what_would_change_nothing_is_refused(setting: str, tmp_path: Path) -> None:
+    job = Job(own(tmp_path, (5,), "f4"), "cal", preset="recommended", settings=(setting,))
+    with pytest.raises(ValueError, match=r"changes nothing .* set relabel=false, too"):
+        settled(job)
+    assert not settled(replace(job, settings=(setting, "relabel=false")))[0].relabel  # type: ignore[attr-defined]
+
+
+def test_features_that_are_far_from_unit_scale_are_refused(tmp_path: Path) -> None:
+    data = own(tmp_path, (5,), "f4")
+    arrays = dict(np.load(data))
+    np.savez(data, **(arrays | {"x": arrays["x"] * np.array([1, 1, 1, 900, 1], dtype="f4")}))
+    job = Job(data, "cal", preset="recommended")
+    with pytest.raises(ValueError, match=r"unit scale .* feature 3 of .*covlearn fit, which does"):
+        run_job(job, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()

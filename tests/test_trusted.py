@@ -327,3 +327,20 @@ def test_a_file_that_is_not_there(
 ) -> None:
     assert cli.main(fitting(table, tmp_path / "run", tmp_path / "none.csv")) == 2
     assert "is not there" in capsys.readouterr().err
+
+
+def test_a_decision_may_be_revised_by_the_table_of_verdicts(
+    run: Path, table: Path, tmp_path: Path
+) -> None:
+    """Its column given is what the source says, not what was decided before."""
+    labels = cells.read_cells(run / "labels.csv")
+    key, given = labels["id"][0], labels["given"][0]
+    second, third = [name for name in NAMES if name != given]
+    out, export = tmp_path / "run", tmp_path / "clean"
+    assert cli.main(fitting(table, out, written(tmp_path / "first.csv", {key: second}))) == 0
+    assert cli.main(["clean", str(out), "--out", str(export)]) == 0
+    verdicts = cells.read_cells(export / "verdicts.csv")
+    assert verdicts["given"][verdicts["id"].index(key)] == given
+    file = tmp_path / "again.csv"
+    cells.write_cells(file, ("id", "label", "given"), [(key, third, given)])
+    assert cli.main([*fitting(table, tmp_path / "next", file), "--dry-run"]) == 0

@@ -201,7 +201,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
 def _check_none_missing(y: Any) -> None:
     """Refuses missing labels, of whatever kind and wherever they stand, before anything sorts y."""
-    missing = pd.isna(y.cpu().numpy() if isinstance(y, torch.Tensor) else y)
+    values = list(y) if isinstance(y, tuple) else y
+    missing = pd.isna(values.cpu().numpy() if isinstance(values, torch.Tensor) else values)
     if not np.ndim(missing):
         return  # no labels at all, for scikit-learn to refuse
     rows = np.flatnonzero(missing)

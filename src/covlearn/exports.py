@@ -140,12 +140,20 @@ def clean_table(fitted: Fitted) -> pd.DataFrame:
     table = pd.DataFrame({"id": labels["id"], "path": paths})
     table["label"] = np.where(relabel, labels["suggested"], labels["given"])
     table["suggested"] = labels["suggested"]
-    for name in ("given", "decision", "quality", "confidence"):
+    table["given"] = _given_by_source(fitted)
+    for name in ("decision", "quality", "confidence"):
         table[name] = labels[name]
     table["reason"] = labels["reason"]
     for name in ("quality", "confidence"):
         table[name] = table[name].astype(float)
     return table
+
+
+def _given_by_source(fitted: Fitted) -> list[str]:
+    """What the source says, also where people decided: what they decide is checked against that."""
+    people, labels = fitted.people, fitted.labels
+    rows = zip(labels["id"], labels["given"], strict=True)
+    return [people[key][1] if key in people else given for key, given in rows]
 
 
 def _own_columns(fitted: Fitted, table: pd.DataFrame, paths: list[str] | None) -> pd.DataFrame:
@@ -190,7 +198,7 @@ def _absolute_paths(table: pd.DataFrame) -> list[str] | None:
 
 def _write_verdicts(fitted: Fitted, folder: Path) -> None:
     """All of labels.csv, with the examples that were left out."""
-    labels = fitted.labels
+    labels = {**fitted.labels, "given": _given_by_source(fitted)}
     rows = zip(*labels.values(), strict=True)
     cells.write_cells(folder / VERDICTS_NAME, list(labels), rows)
 

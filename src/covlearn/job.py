@@ -1,6 +1,7 @@
 """One run in words: what ``covlearn train`` is told, and what a cell of a table is."""
 
 import json
+import math
 import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -24,6 +25,7 @@ from covlearn.run import fit_and_evaluate, method_name
 __all__ = ["Job", "make_machine", "make_method", "resolve_device", "run_job", "settled"]
 
 WEIGHTS = (".pt", ".pth", ".safetensors")
+MOST_RMS = 10.0
 BESIDE = ("net", "machine", "augmentation")
 """What can be set beside a method's own fields."""
 DETAILS_GONE = ("consistency_threshold", "consistency_labelled", "renew_decay")
@@ -76,6 +78,8 @@ def run_job(
     machine = make_machine(device, others["machine"])
     whole = load_data(job.data) if source is None else source
     noisy, card = with_noise(whole, job.noise, seed=job.seed)
+    if isinstance(method, CrossFittedCAL):
+        check_unit_scale(noisy.train, job.data)
     return fit_and_evaluate(
         method,
         augmented(noisy.train, protocol.augmentation, others["augmentation"]),
@@ -96,6 +100,21 @@ def run_job(
         shared_stages=shared_stages,
         job=plain(job) if recorded is None else recorded,
     )
+
+
+def check_unit_scale(split: Split, data: str) -> None:
+    """Refuses features of which a network of these settings would make infinity."""
+    if split.augmentation is not None:
+        return
+    x = split.whole("their scale").flatten(1).double()
+    rms = x.square().mean(dim=0).sqrt()
+    if bool((rms > MOST_RMS).any()):
+        worst = int(rms.argmax())
+        raise ValueError(
+            f"features must be of about unit scale for preset recommended, got {rms[worst]:.3g} as "
+            f"the root of the mean square of feature {worst} of {data}; standardise them, or use "
+            "covlearn fit, which does"
+        )
 
 
 @checked
@@ -123,21 +142,23 @@ def take_beside(method: Method, settings: Tree) -> dict[str, Tree]:
     return others | {"net": {name: json_or_text(text) for name, text in others["net"].items()}}
 
 
-def _before_settings(job: Job) -> Method:
-    """The job's method as its preset has it."""
+def _before_settings(job: Job, own: presets.Inside | None = None) -> Method:
+    """The job's method as its preset has it; ``own`` is what its data is, if that is known."""
     if job.preset is None:
         return make_method(job.method)
-    if (choice := _of_its_size(job)) is not None:
+    if (choice := _of_its_size(job, own)) is not None:
         asked = parse_settings(job.settings)
         method = choice.method
         return left_to_choose(method, asked) if isinstance(method, CrossFittedCAL) else method
     return presets.preset(job.preset, job.method, presets.data_kind(job.data))
 
 
-def _of_its_size(job: Job) -> Choice | None:
+def _of_its_size(job: Job, own: presets.Inside | None) -> Choice | None:
     """What is recommended for data of one's own, by its size as in ``covlearn fit``."""
-    found = presets.inside(Path(job.data)) if job.preset == "recommended" else None
-    if found is None or job.method not in METHODS:
+    if job.preset != "recommended" or job.method not in METHODS:
+        return None
+    found = own or presets.inside(Path(job.data))
+    if found is None:
         return None
     if found.many_small_images:
         return from_scratch(
@@ -148,14 +169,30 @@ def _of_its_size(job: Job) -> Choice | None:
     return recommended(job.method, **vars(found))
 
 
-def protocol_of(job: Job) -> presets.Protocol:
+def _recorded_inside(config: Mapping[str, Any], job: Job) -> presets.Inside | None:
+    """What the data of a recorded run was, where settings depend on it: the file may be gone."""
+    data = config.get("data")
+    if not isinstance(data, Mapping) or not job.data.endswith(".npz"):
+        return None
+    shape = data.get("shape")
+    if not isinstance(shape, list) or not all(isinstance(side, int) for side in shape):
+        return None
+    images = data.get("augmentation") is not None
+    return presets.Inside(
+        data.get("examples"),  # type: ignore[arg-type]  # which it checks
+        data.get("classes"),  # type: ignore[arg-type]
+        tuple(shape) if images else (math.prod(shape),),
+    )
+
+
+def protocol_of(job: Job, own: presets.Inside | None = None) -> presets.Protocol:
     """What the job's preset says beside the method's settings; for own data by its size."""
     if job.preset is None:
         return presets.Protocol()
     made = presets.protocol(job.preset, presets.data_kind(job.data))
-    if (choice := _of_its_size(job)) is None:
+    if (choice := _of_its_size(job, own)) is None:
         return made
-    found = presets.inside(Path(job.data))
+    found = own or presets.inside(Path(job.data))
     assert found is not None
     moved = movement(found.shape[0]) if found.many_small_images else made.augmentation
     return replace(made, net=choice.net, net_options=choice.net_options, augmentation=moved)
@@ -178,9 +215,10 @@ def other_than(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
             _own_and_others(each.get("settings") or ()) for each in (recorded, job)
         )
         asked = typed(Job, dict(job))
-        now = override(_before_settings(asked), own)
+        data = _recorded_inside(config, asked)
+        now = override(_before_settings(asked, data), own)
         moved = [each.pop("augmentation", {}) for each in (theirs, ours)]
-        protocols = _another_protocol(config, asked, *moved)
+        protocols = _another_protocol(config, protocol_of(asked, data), asked, *moved)
     except ValueError as error:
         return [str(error)]
     there, here = {**recorded, "settings": theirs}, {**job, "settings": ours}
@@ -211,10 +249,13 @@ def _own_and_others(settings: Iterable[str]) -> tuple[Tree, dict[str, Tree]]:
 
 
 def _another_protocol(
-    config: Mapping[str, Any], job: Job, moved_there: Tree, moved_here: Tree
+    config: Mapping[str, Any],
+    protocol: presets.Protocol,
+    job: Job,
+    moved_there: Tree,
+    moved_here: Tree,
 ) -> list[str]:
     """Where the network, the share held out and the movement of images were others."""
-    protocol = protocol_of(job)
     asked = protocol.augmentation | moved_here
     # What nobody asked for is the data's: the mean and deviation of its colours.
     names = {*asked, *moved_there}

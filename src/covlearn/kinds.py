@@ -135,7 +135,7 @@ def in_words(hint: Any) -> str:
             words.insert(0, "numbers, as np.asarray takes them")
         return " or ".join(dict.fromkeys(words))
     if origin is Literal:
-        return f"one of {', '.join(args)}" if len(args) > 1 else repr(args[0])
+        return f"one of {', '.join(map(str, args))}" if len(args) > 1 else repr(args[0])
     if origin in (tuple, list, Sequence, Iterable, Collection):
         return f"a sequence of {in_words(args[0])}" if args else "a sequence"
     if origin in (dict, Mapping):

@@ -143,6 +143,7 @@ def test_its_statistics_are_never_rounded(cast: str) -> None:
     expected = criterion(logits, noisy[idx], idx)
     getattr(criterion, cast)()
     torch.testing.assert_close(criterion(logits, noisy[idx], idx), expected, rtol=1e-7, atol=1e-7)
+    assert criterion.double().float().prior.dtype == torch.float32
     assert criterion.to("meta").transition.device.type == "meta"
 
 

@@ -24,6 +24,7 @@ from covlearn.job import Job, make_machine, other_than, protocol_of, run_job, se
 from covlearn.locks import Held, in_use
 from covlearn.methods import Method
 from covlearn.nets import builder_of
+from covlearn.noise.files import path_and_name
 from covlearn.noise.registry import published_entry
 from covlearn.records import Result
 
@@ -128,8 +129,8 @@ def check_files(job: Job) -> None:
     kind, named, _ = check_noise(job.noise)
     if job.data.endswith(".npz") and not Path(job.data).is_file():
         raise ValueError(f"there is no file {job.data}; check the path")
-    if kind == "file" and not Path(named.partition("#")[0]).is_file():
-        raise ValueError(f"there is no label file {named.partition('#')[0]}; check the path")
+    if kind == "file" and not Path(path := path_and_name(named)[0]).is_file():
+        raise ValueError(f"there is no label file {path}; check the path")
 
 
 def run_cells(

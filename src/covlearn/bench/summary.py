@@ -219,7 +219,10 @@ def trial_rows(entries: Iterable[Entry]) -> list[dict[str, Any]]:
     """One flat row a trial."""
     return [
         {"row": each.row.name, "column": each.column.name, "trial": trial}
-        | {rule: round(figures[rule], 4) if rule in figures else None for rule in FIGURES}
+        | {
+            rule: round(figures[rule], 4) if rule in figures else None
+            for rule in dict.fromkeys([*FIGURES, each.compared])
+        }
         for each in entries
         for trial, figures in each.trials.items()
     ]

@@ -159,6 +159,7 @@ def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: li
     from covlearn.engine import Plan  # noqa: PLC0415
     from covlearn.job import Job, other_than, settled  # noqa: PLC0415
     from covlearn.methods import CAL  # noqa: PLC0415
+    from covlearn.methods.crossfit import CrossFittedCAL  # noqa: PLC0415
 
     by_path = {cell.path: cell for cell in cells}
     total = left = failing = 0
@@ -178,7 +179,9 @@ def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: li
             continue
         method = settled(typed(Job, job))[0]
         epochs = sum(value.epochs for value in vars(method).values() if isinstance(value, Plan))
-        if isinstance(method, CAL):
+        if isinstance(method, CrossFittedCAL):
+            epochs = method.most_epochs
+        elif isinstance(method, CAL):
             epochs += (method.rounds - 1) * method.plan.epochs
         total, left = total + epochs, left + 1
         say(f"{path}: {epochs} epochs")

@@ -182,8 +182,8 @@ class CALLoss(nn.Module):
         def kept(tensor: Tensor) -> Tensor:
             """Half precision is for the network: T̂, P, π and γ would be rounded."""
             moved = fn(tensor)
-            lower = moved.is_floating_point() and moved.element_size() < tensor.element_size()
-            return tensor.to(moved.device) if lower else moved
+            half = moved.is_floating_point() and moved.element_size() < 4
+            return tensor.to(moved.device) if half else moved
 
         super()._apply(kept, recurse)  # type: ignore[no-untyped-call]
         return self

@@ -239,6 +239,18 @@ class CrossFittedCAL(CAL):
         return replace(self, plan=replace(self.plan, weight_decay=best))
 
     @property
+    def most_epochs(self) -> int:
+        """How many are trained at most, with all that is tried."""
+        ways = 1 + len(self.decays)
+        sieves = self.folds * (ways + self.deals - 1) * self.sieve_plan.epochs
+        network = self.plan.epochs
+        if self.decays and self.may_hold_back_less:
+            network *= 1 + self.folds * ways
+        plain = self.plain_plan or self.plan
+        plainly = plain.epochs * (1 + self.folds * self.may_hold_back)
+        return sieves + max(network, plainly)
+
+    @property
     def may_hold_back_less(self) -> bool:
         """Whether stage 2 differs from the sieves in its labels alone, so that it can be tried."""
         return self.relabel and self.plainly_sieved and not self.balanced

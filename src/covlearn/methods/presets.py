@@ -23,10 +23,11 @@ held-out noisy labels; never on the test labels. ``warm_start=false`` trains its
 new weights, at a learning rate that must then be set, too.
 """
 
-import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePath
 from typing import Any
+
+import numpy as np
 
 from covlearn.config import Tree, override
 from covlearn.data.sources import is_folder
@@ -113,10 +114,9 @@ def data_kind(name: str) -> str:
         return "clothing1m"
     stem = PurePath(name).stem.lower()
     found = [kind for kind in DATA if kind != "small" and stem.startswith(kind)]
-    if found:
-        return max(found, key=len)
-    own = inside(Path(name))
-    return "small" if own is None or not own.many_small_images else kind_of_images(own.num_classes)
+    if not found and (own := inside(Path(name))) is not None and own.many_small_images:
+        return kind_of_images(own.num_classes)
+    return max(found, key=len, default="small")
 
 
 @dataclass(frozen=True)
@@ -144,14 +144,14 @@ def inside(path: Path) -> Inside | None:
         return None
     try:
         arrays = read_arrays(path, look=True)
-        x, y = arrays["x"], arrays["y"]
+        x, y = arrays["x"], np.concatenate([arrays["y"], arrays.get("y_test", arrays["y"])])
     except (OSError, ValueError, KeyError):
         return None  # what is wrong with the file is said when it is read
     if y.dtype.kind not in "iu" or y.ndim != 1 or not y.size or x.ndim < 2:
         return None
     images = x.dtype == "uint8" and x.ndim == 4
-    shape = x.shape[1:] if images else (math.prod(x.shape[1:]),)
-    return Inside(len(x), max(2, int(y.max()) + 1), tuple(shape))
+    shape = tuple(x.shape[1:]) if images else (int(np.prod(x.shape[1:])),)
+    return Inside(len(x), max(2, int(y.max()) + 1), shape)
 
 
 @checked

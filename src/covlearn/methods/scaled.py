@@ -38,6 +38,8 @@ FEW_IMAGES = 10_000
 FEW_ROWS = 1_000  # of which sieves depend on who has seen what, and are cheap
 MANY = 200_000  # images, from which on a ResNet has fewer epochs
 RESNET, BATCH = "resnet34", 128
+OF_THE_TERM = ("beta", "prior_scale", "weighting", "peer", "base", "target", "mixup")
+"""Settings of a second stage that has the covariance or the regulariser."""
 COUNTED_IN_EPOCHS = ("forget_epochs", "warm_up_epochs", "prune_from", "prune_every", "sieve_from")
 
 
@@ -191,6 +193,12 @@ def movement(side: int) -> dict[str, Any]:
 
 def left_to_choose(method: CrossFittedCAL, asked: Tree) -> CrossFittedCAL:
     """The same without the choices that were made by who set something: it is kept."""
+    idle = [name for name in OF_THE_TERM if name in asked]
+    if idle and str(asked.get("relabel", "true")).lower() != "false":
+        raise ValueError(
+            f"{idle[0]} changes nothing where the second stage learns D̂'s labels, as is "
+            "recommended for data of this size; set relabel=false, too, or leave it out"
+        )
     decays_set = any("weight_decay" in asked.get(name, {}) for name in ("plan", "sieve_plan"))
     return replace(
         method,

@@ -83,13 +83,22 @@ def read_label_file(path: Path) -> LabelFile:
 
 
 @checked
+def path_and_name(place: str) -> tuple[str, str]:
+    """The parts of ``PATH#NAME``; a path may have a # of its own.
+
+    >>> path_and_name("a/b.pt#worse_label"), path_and_name("b.pt")
+    (('a/b.pt', 'worse_label'), ('b.pt', ''))
+    """
+    path, _, name = place.rpartition("#")
+    return (place, "") if not path or Path(place).is_file() else (path, name)
+
+
+@checked
 def labels_from_file(
     place: str, clean: NDArray[np.int64], *, num_classes: int, data: str
 ) -> NoisyLabels:
     """The noisy labels of ``PATH`` or ``PATH#NAME``, which must belong to these clean labels."""
-    path, _, name = place.rpartition("#")
-    if not path or Path(place).is_file():
-        path, name = place, ""
+    path, name = path_and_name(place)
     file = read_label_file(Path(path))
     _check_same(file, clean, data)
     if not name:
