@@ -250,11 +250,12 @@ def test_what_would_change_nothing_is_refused(setting: str, tmp_path: Path) -> N
     assert not settled(replace(job, settings=(setting, "relabel=false")))[0].relabel  # type: ignore[attr-defined]
 
 
-def test_features_that_are_far_from_unit_scale_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["cal", "ce"])
+def test_features_that_are_far_from_unit_scale_are_refused(method: str, tmp_path: Path) -> None:
     data = own(tmp_path, (5,), "f4")
     arrays = dict(np.load(data))
     np.savez(data, **(arrays | {"x": arrays["x"] * np.array([1, 1, 1, 900, 1], dtype="f4")}))
-    job = Job(data, "cal", preset="recommended")
+    job = Job(data, method, preset="recommended")
     with pytest.raises(ValueError, match=r"unit scale .* feature 3 of .*covlearn fit, which does"):
         run_job(job, tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()

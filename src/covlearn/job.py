@@ -26,6 +26,7 @@ __all__ = ["Job", "make_machine", "make_method", "resolve_device", "run_job", "s
 
 WEIGHTS = (".pt", ".pth", ".safetensors")
 MOST_RMS = 10.0
+"""Of a feature: a step of SGD at 0.1 makes infinity of much larger ones."""
 BESIDE = ("net", "machine", "augmentation")
 """What can be set beside a method's own fields."""
 DETAILS_GONE = ("consistency_threshold", "consistency_labelled", "renew_decay")
@@ -78,7 +79,7 @@ def run_job(
     machine = make_machine(device, others["machine"])
     whole = load_data(job.data) if source is None else source
     noisy, card = with_noise(whole, job.noise, seed=job.seed)
-    if isinstance(method, CrossFittedCAL):
+    if job.preset == "recommended":
         check_unit_scale(noisy.train, job.data)
     return fit_and_evaluate(
         method,
@@ -106,8 +107,8 @@ def check_unit_scale(split: Split, data: str) -> None:
     """Refuses features of which a network of these settings would make infinity."""
     if split.augmentation is not None:
         return
-    x = split.whole("their scale").flatten(1).double()
-    rms = x.square().mean(dim=0).sqrt()
+    x = split.whole("their scale").flatten(1)
+    rms = x.square().mean(dim=0, dtype=torch.float64).sqrt()
     if bool((rms > MOST_RMS).any()):
         worst = int(rms.argmax())
         raise ValueError(

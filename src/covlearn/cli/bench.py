@@ -227,15 +227,10 @@ def grid(table: "Table", entries: "Sequence[Entry]") -> Any:
     by_place = {(each.row.name, each.column.name): each for each in entries}
     for row in table.rows:
         found = [by_place[row.name, column.name] for column in table.columns]
-        if not table.expected:
-            shown.add_row(
-                *map(
-                    plain,
-                    (row.title or row.name, *(plain_text(each, each.compared) for each in found)),
-                )
-            )
-            continue
-        cells = [compared_text(each) for each in found]
+        cells = [
+            compared_text(each) if table.expected else plain_text(each, each.compared)
+            for each in found
+        ]
         cells = [cell.replace("**", "").replace(" (paper", "\n(paper") for cell in cells]
         shown.add_row(*map(plain, (row.title or row.name, *cells)))
     return shown

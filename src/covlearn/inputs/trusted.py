@@ -154,7 +154,7 @@ def _from_label_studio(path: Path) -> Iterator[tuple[str, str, str]]:
                 raise ValueError(
                     f"{path} must choose one label an example, got {_listed(chosen)} for {key!r}"
                 )
-            # What a task calls given is an earlier decision where there was one.
+            # Not what the task calls given: older exports have an earlier decision there.
             yield str(key), str(chosen[0]), ""
 
 
