@@ -16,6 +16,7 @@ DIGITS, CIFAR10 = (
     json.loads((ROOT / "results" / name / "table.json").read_text(encoding="utf-8"))
     for name in ("differences_digits", "differences_cifar10")
 )
+COMPOSED = json.loads((ROOT / "results" / "composed" / "table.json").read_text(encoding="utf-8"))
 COLUMN = "cifar10/0.4"
 
 
@@ -91,3 +92,17 @@ def test_how_many_epochs_a_table_takes(
     epochs = re.search(r"([\d,]+) epochs in all", capsys.readouterr().out)
     assert epochs is not None
     assert words.format(epochs[1]) in " ".join(PAGE.split())
+
+
+@pytest.mark.parametrize(
+    ("title", "row"),
+    [("cross-entropy", "cal"), ("Forward", "over forward"), ("GCE", "over gce")],
+)
+def test_a_base_loss_is_that_of_the_records(title: str, row: str) -> None:
+    (cell,) = (each for each in COMPOSED["cells"] if each["row"] == row)
+    assert cell["n"] == 1
+    assert f"| {title} | {cell['best mean']:.2f} | {cell['last mean']:.2f} |" in PAGE
+    if row == "cal":
+        assert f"({100 * cell['D̂ right']:.1f} in the run of the first row)" in PAGE
+    else:
+        assert f"D̂ is right for {100 * cell['D̂ right']:.1f} % of the labels there" in PAGE
