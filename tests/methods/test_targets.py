@@ -16,6 +16,7 @@ from covlearn.kept import Kept
 from covlearn.ledger import Ledger
 from covlearn.methods import CAL, CE
 from covlearn.methods.base import class_shares, view_of
+from covlearn.methods.cal_loss import CovarianceAssisted
 from covlearn.methods.ce import CrossEntropy
 from covlearn.methods.targets import EPS, TARGETS, Targeted, soft_transition
 from covlearn.run import LocalRun, fit_and_evaluate
@@ -67,6 +68,32 @@ def test_cal_is_cross_entropy_against_the_row_of_the_refined_label() -> None:
     found, weight = targeted(refined, stats.transition)(Outputs(logits), batch_of(y))
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
     assert bool((weight == 1).all())
+
+
+def test_over_another_base_it_is_that_loss_against_the_row() -> None:
+    logits, y, refined, _ = drawn()
+    stats = SecondOrder.from_labels(y, refined, CLASSES)
+    both: dict[str, Any] = {"prior": prior(), "beta": Ramp(BETA), "base": "gce"}
+    cal_over_gce = CovarianceAssisted(refined, stats, None, weighting="sample", **both)
+    rows = Targeted(refined, stats.transition, **both)
+    losses = []
+    for objective in (cal_over_gce, rows):
+        objective.begin_epoch(0, Ledger(SIZE))
+        losses.append(objective(Outputs(logits.float()), batch_of(y))[0])
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
+
+
+def test_a_bounded_loss_is_pulled_less_by_a_target_that_the_network_is_sure_is_wrong() -> None:
+    logits = torch.tensor([[8.0, 0.0]], requires_grad=True)
+    options: dict[str, Any] = {"prior": torch.ones(2) / 2, "beta": Ramp(0.0)}
+    pulls = []
+    for base in ("ce", "gce"):
+        objective = Targeted(torch.tensor([1]), torch.eye(2), base=base, **options)
+        loss, _ = objective(Outputs(logits), batch_of(torch.tensor([1])))
+        (gradient,) = torch.autograd.grad(loss.sum(), logits)
+        pulls.append(float(gradient.norm()))
+    p = float(logits.detach().softmax(dim=1)[0, 1])
+    assert pulls[1] / pulls[0] == pytest.approx(p**0.7, rel=0.05)
 
 
 def test_the_noisy_label_of_an_example_has_dropped_out() -> None:
@@ -259,7 +286,8 @@ def test_each_target_trains_on_the_same_refined_labels(target: Any, scores: Any)
     ("settings", "message"),
     [
         ({"target": "rowz"}, "target must be one of noisy, refined, rows"),
-        ({"target": "rows", "relabel": True}, "leave relabel, covariance and base"),
+        ({"target": "rows", "relabel": True}, "leave relabel and covariance as they are"),
+        ({"target": "refined", "base": "forward"}, "set base to ce or gce"),
         ({"target": "posterior", "scores": "training"}, "needs the probabilities"),
         ({"target": "posterior", "labels": "a.npy"}, "needs the probabilities"),
         ({"mixup": True}, "set target=refined"),

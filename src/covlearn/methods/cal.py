@@ -107,8 +107,8 @@ class CAL:
     contradict no more labels than errors of its own would (:mod:`covlearn.evidence`). The learning
     rate is then cut in the sieve's epochs."""
     target: Target = "noisy"
-    """What stage 2's cross-entropy is against: the noisy label with the covariance subtracted, D̂'s
-    label, its row of T̂, the posterior that D̂ was made of, or that times T̂."""
+    """What stage 2's loss (``base`` ce or gce) is against: the noisy label with the covariance
+    subtracted, D̂'s label, its row of T̂, the posterior that D̂ was made of, or that times T̂."""
     relabel: bool = False
     """Plain cross-entropy on D̂ instead of stage 2: the baseline a soft correction must beat."""
     match_dropped: bool = True
@@ -328,6 +328,7 @@ class CAL:
             prior=self.prior_scale * noisy_prior(run.split),
             beta=self.peer_strength(),
             posterior=posterior if soft else None,
+            base="gce" if self.base == "gce" else "ce",
         )
 
     def example_weight(self, run: Run, sieve: nn.Module | None, refined: Refined) -> Tensor | None:

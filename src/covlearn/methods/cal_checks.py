@@ -83,10 +83,15 @@ def _check_refinement(cal: "CAL") -> None:
 
 
 def _check_second_stage(cal: "CAL") -> None:
-    if cal.target != "noisy" and (cal.relabel or not cal.covariance or cal.base != "ce"):
+    if cal.target != "noisy" and (cal.relabel or not cal.covariance):
         raise ValueError(
-            f"target={cal.target!r} is cross-entropy that stands for noisy labels and their "
-            "covariance; leave relabel, covariance and base as they are"
+            f"target={cal.target!r} stands for noisy labels and their covariance; leave relabel "
+            "and covariance as they are"
+        )
+    if cal.target != "noisy" and cal.base not in ("ce", "gce"):
+        raise ValueError(
+            f"a target of its own has no noise left that base={cal.base!r} could correct; set base "
+            "to ce or gce, or target=noisy"
         )
     if cal.target != "noisy" and cal.balanced_subset is not None:
         raise ValueError(f"target={cal.target!r} takes all examples; leave balanced_subset out")

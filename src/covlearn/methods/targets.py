@@ -1,11 +1,11 @@
-"""Cross-entropy against a target distribution of each example, less β Σ_k π_k ℓ_k.
+"""A loss against a target distribution of each example, less β Σ_k π_k ℓ_k.
 
-Given D̂, CAL's loss of an example is, whatever its noisy label,
+Given D̂, CAL's loss of an example is, whatever its noisy label and the base loss ℓ,
 
     ℓ_ỹ − Σ_j (1{ỹ = j} − T̂_ŷj) ℓ_j = Σ_j T̂_ŷj ℓ_j,
 
-cross-entropy against the row T̂[ŷ]. With a posterior q(x) in place of ŷ, and T̂ counted with q as
-weights, the same computation gives the target q(x) T̂ (docs/theory.md, Section 13).
+for cross-entropy that against the row T̂[ŷ]. With a posterior q(x) in place of ŷ, and T̂ counted
+with q as weights, the same computation gives the target q(x) T̂ (docs/theory.md, Section 13).
 """
 
 from typing import Literal, get_args
@@ -15,11 +15,13 @@ from torch import Tensor
 
 from covlearn.data import Batch
 from covlearn.engine import Outputs
+from covlearn.losses import generalized_cross_entropy, per_class
 from covlearn.methods.base import Regularised
 from covlearn.schedules import Ramp
 
 Target = Literal["noisy", "refined", "rows", "posterior", "posterior_rows"]
 TARGETS = get_args(Target)
+TargetBase = Literal["ce", "gce"]
 EPS = 1e-5  # of the regulariser and the covariance term, so that rows are CAL's own
 
 
@@ -39,7 +41,10 @@ def soft_transition(posterior: Tensor, noisy: Tensor) -> Tensor:
 
 
 class Targeted(Regularised):
-    """−Σ_j t_j(x) ln(p_j + ε) − β Σ_k π_k ℓ_k; examples that D̂ dropped have no weight.
+    """Σ_j t_j(x) ℓ_j − β Σ_k π_k ℓ_k; examples that D̂ dropped have no weight.
+
+    ℓ_j is −ln(p_j + ε), or generalised cross-entropy, which is bounded: a wrong target pulls the
+    less, the surer the network is of another class.
 
     ``of_class`` (K, K) has the target of each refined label; ``posterior`` (N, K), if there is one,
     mixes them: t(x) = Σ_i q_i(x) of_class[i].
@@ -60,8 +65,10 @@ class Targeted(Regularised):
         prior: Tensor,
         beta: Ramp,
         posterior: Tensor | None = None,
+        base: TargetBase = "ce",
     ) -> None:
         super().__init__(beta)
+        self.base = base
         self.register_buffer("refined", refined)
         self.register_buffer("of_class", of_class)
         self.register_buffer("posterior", posterior)
@@ -74,8 +81,12 @@ class Targeted(Regularised):
             partners, theirs = self.target_of(batch.mix.idx)
             target = batch.mix.share * target + (1 - batch.mix.share) * partners
             kept = kept & theirs
-        log_p = outputs.logits.float().softmax(dim=1).add(EPS).log()
-        loss = ((self.beta * self.prior - target) * log_p).sum(dim=1)
+        logits = outputs.logits.float()
+        if self.base == "gce":
+            loss_BK = per_class(generalized_cross_entropy, logits)
+        else:
+            loss_BK = -logits.softmax(dim=1).add(EPS).log()
+        loss = ((target - self.beta * self.prior) * loss_BK).sum(dim=1)
         return loss, kept.to(loss.dtype)
 
     def target_of(self, idx: Tensor) -> tuple[Tensor, Tensor]:
