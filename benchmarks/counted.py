@@ -4,10 +4,11 @@
 
 T is counted where the sieves are surest, since elsewhere their own errors look like wrong labels.
 But labels that are wrong where examples are hard, as people's are, are not there, so that labels
-count as wrong more often where predictions are less sure. Of each share, and of the one in use with
-T as it is everywhere, by clean labels: how well verdicts find wrong labels, the share of repaired
-labels that is right, and by how many points quality is off. D̂, and so the network, is the same
-for all.
+count as wrong more often where predictions are less sure. And where D̂ has a label, the network has
+learned from the given one, which Bayes' rule would then count twice. Of each share, and of the one
+in use with T as it is everywhere, or with labels counted twice, by clean labels: how well verdicts
+find wrong labels, the share of repaired labels that is right, and by how many points quality is
+off. D̂, and so the network, is the same for all.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from covlearn.verdicts import judge
 OUT = Path(__file__).resolve().parents[1] / "results" / "counted.json"
 SHARES = (0.25, 0.5, 0.75, 1.0)
 ALIKE = f"{COUNTED}, alike everywhere"
+TWICE = f"{COUNTED}, labels counted twice"
 SEEDS = {"digits": 3, "breast_cancer": 3, "wine": 3, "fashion": 1}
 
 
@@ -42,12 +44,23 @@ def one(name: str, noise: str, seed: int) -> dict[str, Any]:
     judge_by = fit.own_logits if fit.evidence.contradictory else fit.crossed
     given, right = split.y.numpy(), clean.y.numpy()
     found: dict[str, Any] = {"evidence": fit.evidence.found}
-    for variant, share in [(ALIKE, COUNTED), *((str(share), share) for share in SHARES)]:
+    heard = None
+    if fit.evidence.contradictory and fit.taught is not None:
+        heard = fit.taught >= 0
+    ours = ((str(share), share) for share in SHARES)
+    for variant, share in [(ALIKE, COUNTED), (TWICE, COUNTED), *ours]:
         transition = surest_transition(fit.crossed, split.y, surest=share)
         times = None
         if fit.evidence.found and variant != ALIKE:
             times = wrong_by_sureness(fit.crossed, split.y, transition)
-        logits = label_posterior(judge_by, split.y, transition, times=times, spread=SCALE_SPREAD)
+        logits = label_posterior(
+            judge_by,
+            split.y,
+            transition,
+            times=times,
+            spread=SCALE_SPREAD,
+            heard=None if variant == TWICE else heard,
+        )
         verdicts = judge(split.y, logits, evidence=fit.evidence.found)
         row = detection(
             given, right, verdicts.decision != "keep", 1 - verdicts.quality, verdicts.refined
@@ -75,7 +88,7 @@ def means(cells: dict[str, Any], *, confused: bool) -> dict[str, dict[str, float
             figure: statistics.fmean(cell[name][figure] for cell in chosen)
             for figure in ("f1", "average_precision", "share_right", "quality_off")
         }
-        for name in (ALIKE, *map(str, SHARES))
+        for name in (ALIKE, TWICE, *map(str, SHARES))
     }
 
 

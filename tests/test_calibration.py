@@ -172,6 +172,21 @@ def test_labels_that_are_wrong_everywhere_alike_are_so_however_few_there_are(
     assert 1.0 <= float(times.max()) < 1.4
 
 
+def test_a_label_that_was_heard_is_no_evidence_again() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(200, 3, generator=generator, dtype=torch.float64)
+    given = torch.where(torch.arange(200) % 5 == 0, 0, logits.argmax(dim=1))
+    known, heard = uniform(0.2, 3), torch.arange(200) < 120
+    scale = calibrated_scale(logits, given, known)
+    alone = (scale * logits).log_softmax(dim=1)
+    found = label_posterior(logits, given, known, heard=heard)
+    torch.testing.assert_close(found[heard], alone[heard])
+    torch.testing.assert_close(found[~heard], label_posterior(logits, given, known)[~heard])
+    # The classes that a label may be of count for more where it is evidence.
+    of_given = found.gather(1, given[:, None]).flatten(), alone.gather(1, given[:, None]).flatten()
+    assert bool((of_given[0] >= of_given[1] - 1e-12).all())
+
+
 def test_a_label_that_cannot_be_leaves_finite_numbers() -> None:
     posterior = label_posterior(
         torch.tensor([[900.0, 0.0], [900.0, 0.0]]), torch.tensor([0, 1]), torch.eye(2)
@@ -191,5 +206,8 @@ def test_bad_input_is_a_sentence() -> None:
     for times in (torch.ones(3), -torch.ones(4), torch.full((4,), torch.inf)):
         with pytest.raises(ValueError, match="times must be 4 finite numbers"):
             label_posterior(logits, given, torch.eye(3), times=times)
+    for heard in (torch.ones(3).bool(), torch.ones(4)):
+        with pytest.raises(ValueError, match="heard must be 4 booleans"):
+            label_posterior(logits, given, torch.eye(3), heard=heard)
     with pytest.raises(ValueError, match="transition"):
         wrong_by_sureness(logits, given, torch.ones(3, 3))

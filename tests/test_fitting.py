@@ -27,6 +27,7 @@ def test_labels_count_as_wrong_more_often_on_hard_examples_if_there_is_evidence(
         label_posterior(
             fit.own_logits if fit.evidence.found else fit.crossed,
             given, transition, times=often, spread=SCALE_SPREAD,
+            heard=fit.taught >= 0 if fit.evidence.found and fit.taught is not None else None,
         )
         for often in (None, times)
     )  # fmt: skip
@@ -48,10 +49,28 @@ def test_labels_that_a_person_decided_on_are_not_counted_as_contradictions() -> 
     times[asked] = wrong_by_sureness(fit.crossed[asked], split.y[asked], transition)
     among_all = wrong_by_sureness(fit.crossed, split.y, transition)
     assert not torch.allclose(times, among_all, rtol=0.01)  # else the test would see nothing
+    assert fit.taught is not None
     expected = label_posterior(
-        fit.own_logits, split.y, transition, times=times, spread=SCALE_SPREAD
-    )
+        fit.own_logits, split.y, transition,
+        times=times, spread=SCALE_SPREAD, heard=fit.taught >= 0,
+    )  # fmt: skip
     torch.testing.assert_close(fit.logits, expected)
+
+
+def test_a_given_label_that_the_network_has_learned_is_no_evidence_again() -> None:
+    clean = blobs(300, seed=0)
+    given = torch.from_numpy(symmetric(clean.y, rate=0.4, num_classes=3, seed=0).label)
+    split = replace(clean, y=given)
+    fit = fit_split(split, set_up("cal", split=split, device="cpu"), seed=0)
+    assert fit.taught is not None
+    heard = fit.taught >= 0
+    assert 150 <= int(heard.sum()) < 300  # else the test would see nothing
+    # What is said of those it has learned from is its logits times one number.
+    said = fit.logits - fit.logits.mean(dim=1, keepdim=True)
+    own = fit.own_logits.double() - fit.own_logits.double().mean(dim=1, keepdim=True)
+    ratio = said / own
+    assert float(ratio[heard].std()) < 1e-3 * float(ratio[heard].mean())
+    assert float((said - ratio[heard].mean() * own)[~heard].abs().mean()) > 0.1
 
 
 def test_wrong_labels_that_were_copied_are_found_as_if_they_were_not() -> None:

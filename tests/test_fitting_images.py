@@ -101,7 +101,11 @@ def test_few_images_are_learned_with_the_recommended_settings() -> None:
     )
     assert not torch.allclose(quarter, most)  # else what follows would see nothing
     times = wrong_by_sureness(fit.crossed, split.y, quarter)
-    expected = label_posterior(fit.own_logits, split.y, quarter, times=times, spread=SCALE_SPREAD)
+    assert fit.taught is not None
+    expected = label_posterior(
+        fit.own_logits, split.y, quarter,
+        times=times, spread=SCALE_SPREAD, heard=fit.taught >= 0,
+    )  # fmt: skip
     torch.testing.assert_close(fit.logits, expected)
 
 

@@ -143,14 +143,18 @@ def label_posterior(
     *,
     times: Array | None = None,
     spread: float = math.inf,
+    heard: Array | None = None,
 ) -> Tensor:
     """ln P(true = y | x, given), (N, K), with the scale that is the most likely one.
 
     ``times`` are those of :func:`wrong_by_sureness`, ``spread`` is :func:`calibrated_scale`'s.
+    ``heard`` (N,) are the examples whose given label the classifier has learned from, or from a
+    label that was made of it: what it says of them has that evidence in it, which counts once.
 
     >>> logits = 10 * torch.eye(2).repeat(50, 1)
     >>> given = torch.tensor([0, 1] * 45 + [1, 0] * 5)
-    >>> label_posterior(logits, given, torch.tensor([[0.9, 0.1], [0.1, 0.9]])).exp()[-1].round()
+    >>> known = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
+    >>> label_posterior(logits, given, known).exp()[-1].round()
     tensor([0., 1.], dtype=torch.float64)
     """
     scale = calibrated_scale(logits, given, transition, times=times, spread=spread)
@@ -160,6 +164,8 @@ def label_posterior(
     times = None if times is None else _check_times(times, given)
     # ln 0 of an impossible label would make every class impossible where the model agrees with it.
     likely_NK = _likely(transition, given, times).log().clamp(min=-700)
+    if heard is not None:
+        likely_NK[_check_heard(heard, given)] = 0.0
     joint_NK = (scale * logits.double()).log_softmax(dim=1) + likely_NK
     return joint_NK.log_softmax(dim=1)
 
@@ -169,6 +175,16 @@ def _check_times(times: Array, given: Tensor) -> Tensor:
     if times.shape != given.shape or not bool(((times >= 0) & times.isfinite()).all()):
         raise ValueError(f"times must be {len(given)} finite numbers ≥ 0, one for each label")
     return times
+
+
+def _check_heard(heard: Array, given: Tensor) -> Tensor:
+    heard = as_tensor(heard, name="heard").cpu()
+    if heard.shape != given.shape or heard.dtype != torch.bool:
+        raise ValueError(
+            f"heard must be {len(given)} booleans, one for each label, got "
+            f"{tuple(heard.shape)} of {heard.dtype}"
+        )
+    return heard
 
 
 def _likely(transition: Tensor, given: Tensor, times: Tensor | None) -> Tensor:

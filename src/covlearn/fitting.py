@@ -68,6 +68,8 @@ class Fit:
     """What the cross-fitted sieves say, or the judges of CAL's own, (N, K)."""
     own_logits: Tensor
     """What the returned network says, (N, K)."""
+    taught: Tensor | None
+    """D̂'s labels that the returned network learned, −1 where it had none; None: no D̂."""
     evidence: Evidence
     noise_rate: float
     """The expected share of wrong labels; zero where there is no evidence that any is."""
@@ -216,6 +218,7 @@ def fit_split(
         assert isinstance(sieves, CrossFittedCAL)
         chosen, first = sieves.cross_fitted(view_of(run))
         crossed = chosen.of_all_deals(view_of(run), first)
+    taught = None if run.refined is None else run.refined[0]
     given, judged, these = split.y.cpu(), split.judged, split.counted
     surest = sieves.surest if isinstance(sieves, CrossFittedCAL) else SUREST
     evidence = noise_evidence(
@@ -239,8 +242,15 @@ def fit_split(
         if evidence.found:
             times = torch.ones(len(given), dtype=torch.float64)
             times[judged] = wrong_by_sureness(crossed[judged], given[judged], transition)
-        judge_by = own_logits if relearned else crossed
-        logits = label_posterior(judge_by, given, transition, times=times, spread=SCALE_SPREAD)
+        logits = label_posterior(
+            own_logits if relearned else crossed,
+            given,
+            transition,
+            times=times,
+            spread=SCALE_SPREAD,
+            # D̂ is made of the given labels, too: where it has one, theirs was learned already.
+            heard=taught >= 0 if relearned and taught is not None else None,
+        )
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
     if split.trusted is not None:
         verdicts = decided(verdicts, split.trusted.numpy())
@@ -271,6 +281,7 @@ def assembled(
         logits=logits,
         crossed=crossed,
         own_logits=own_logits,
+        taught=None if run.refined is None else run.refined[0],
         evidence=evidence,
         noise_rate=wrong,
         transition=stats.transition,
