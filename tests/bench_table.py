@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from covlearn import cli
+from covlearn.bench.summary import Entry, collect, found_by_column
+from covlearn.bench.table import read_table
 
 TOML = """
 title = "A small table"
@@ -60,3 +62,9 @@ def small_table(folder: Path, toml: str = TOML) -> Path:
 def command(table: Path, *arguments: str) -> int:
     folder = str(table.parent / "runs")
     return cli.main(["bench", str(table), "--folder", folder, "--device", "cpu", *arguments])
+
+
+def entries_of(path: Path) -> list[Entry]:
+    """What is in the folder of a table, as ``command`` names it."""
+    table, folder = read_table(path), path.parent / "runs"
+    return collect(table, folder, found_by_column(table, folder))

@@ -17,10 +17,10 @@ from PIL import Image
 from covlearn import engine, records
 from covlearn.bench import execute
 from covlearn.bench.execute import run_cells
-from covlearn.bench.summary import collect, write_summary
+from covlearn.bench.summary import write_summary
 from covlearn.bench.table import Cell, cells_of, read_table
 from covlearn.stages import FollowedCheckpoint
-from tests.bench_table import command, small_table
+from tests.bench_table import command, entries_of, small_table
 from tests.runs import assert_same_run
 
 
@@ -122,6 +122,28 @@ def test_differences_are_taken_trial_by_trial(small: Path) -> None:
     assert not any(gap["column"] == "data/0.4" for gap in found)
 
 
+def test_a_table_is_not_written_again_for_every_cell_that_is_done(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing it reads all records, of a table of hundreds for seconds."""
+    assert command(small) == 0
+    table = small.parent / "runs" / "table.json"
+    before = table.read_bytes()
+    clock, written = [0.0], []
+
+    def slow(*arguments: Any) -> Any:
+        clock[0] += 1.0
+        written.append(clock[0])
+        return write_summary(*arguments)
+
+    monkeypatch.setattr("covlearn.bench.summary.write_summary", slow)
+    monkeypatch.setattr("covlearn.cli.bench.time.monotonic", lambda: clock[0])
+    assert command(small) == 0
+    # Before the first of the eight cells, after it, and in the end.
+    assert len(written) == 3
+    assert table.read_bytes() == before
+
+
 def test_a_cell_that_fails_stops_no_other(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = small.read_text().replace('["plan.lr=0.01"]', '["plan.lr=1e30"]')
     small.write_text(text)
@@ -129,8 +151,7 @@ def test_a_cell_that_fails_stops_no_other(small: Path, capsys: pytest.CaptureFix
     captured = capsys.readouterr()
     assert "data/0.2/gce/0: stage gce: epoch 0" in captured.err
     assert "[1/2] data/0.2/ce/0: best" in captured.err
-    entries = {each.row.name: each for each in collect(read_table(small), small.parent / "runs")
-               if each.column.rate == 0.2}  # fmt: skip
+    entries = {each.row.name: each for each in entries_of(small) if each.column.rate == 0.2}
     assert entries["ce"].ours is not None
     assert entries["gce"].ours is None
 
@@ -240,7 +261,7 @@ def test_runs_of_another_table_are_neither_taken_nor_averaged(
     captured = capsys.readouterr()
     assert f"holds a run of another configuration: {difference}" in captured.err
     assert "choose another --folder" in captured.err
-    entry = collect(read_table(small), small.parent / "runs")[0]
+    entry = entries_of(small)[0]
     assert entry.ours is None
     assert len(entry.left_out) == 1
     assert "## Left out" in (small.parent / "runs" / "table.md").read_text()

@@ -20,6 +20,7 @@ from covlearn.bench.summary import (
     collect,
     entry,
     environments_of,
+    found_by_column,
     paired,
     refined_figures,
 )
@@ -119,7 +120,8 @@ def test_a_row_may_be_of_a_stage_on_the_way() -> None:
         assert whole.ours.mean == pytest.approx(100 * result.test_accuracy.best.value)
         assert whole.refined, "of D̂ the row says something that is of the whole run"
         assert not best.refined
-    gaps = {(gap.first, gap.second): gap.mean for gap in paired(table, folder)}
+    found = found_by_column(table, folder)
+    gaps = {(gap.first, gap.second): gap.mean for gap in paired(table, found)}
     assert gaps["both", "sieve"] != gaps["both", "neither"]
 
 
@@ -182,12 +184,13 @@ RESULTS = BENCHMARKS.parent / "results"
 )
 def test_the_committed_tables_are_those_of_the_committed_records(path: Path, results: Path) -> None:
     folder, table = results / path.stem, read_table(path)
-    entries = collect(table, folder)
+    found = found_by_column(table, folder)
+    entries = collect(table, folder, found)
     assert any(each.trials for each in entries), "a table without a record"
     text = as_markdown(
         table,
         entries,
-        differences=paired(table, folder),
+        differences=paired(table, found),
         environments=environments_of(entries, folder),
     )
     assert (folder / "table.md").read_text(encoding="utf-8") == text

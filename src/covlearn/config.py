@@ -4,6 +4,7 @@ Every value is checked against its field's annotation. Nothing here imports torc
 """
 
 import ast
+import functools
 import inspect
 import itertools
 import json
@@ -87,7 +88,7 @@ def override(value: T, tree: Tree, *, inside: str = "") -> T:
     """
     if not is_dataclass(value) or isinstance(value, type):
         raise ValueError(f"value must be an instance of a dataclass, got {shown(value)}")
-    hints = get_type_hints(type(value))
+    hints = _hints(type(value))
     names = [field.name for field in fields(value)]
     changes: dict[str, Any] = {}
     for name, new in tree.items():
@@ -123,7 +124,7 @@ class Leaf(NamedTuple):
 
 def leaves(value: Any, *, inside: str = "") -> Iterator[Leaf]:
     """Everything that can be set in a dataclass and in those inside it."""
-    hints, meaning = get_type_hints(type(value)), meanings(type(value))
+    hints, meaning = _hints(value.__class__), meanings(type(value))
     for field in fields(value):
         path, item = inside + field.name, getattr(value, field.name)
         if is_dataclass(item):
@@ -230,11 +231,17 @@ def _convert_member(hint: Any, value: Any) -> Any:
     raise ValueError(f"a field of type {describe(hint)} cannot be set from text or JSON")
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """A class's annotations; found once, for a table reads hundreds of records again and again."""
+    return get_type_hints(kind)
+
+
 def _to_dataclass(hint: Any, value: Any) -> Any:
     value = _from_json(value)
     if not isinstance(value, Mapping):
         raise ValueError(f"expected {describe(hint)}, got {value!r}")
-    hints = get_type_hints(hint)
+    hints = _hints(hint)
     known = {field.name: field for field in fields(hint)}
     for name in value:
         if name not in known:

@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 
 from covlearn.bench.summary import collect as collect_table
+from covlearn.bench.summary import found_by_column
 from covlearn.bench.table import read_table
 from covlearn.checkpoint import FORMAT, Checkpoint
 from covlearn.data import clothing1m
@@ -205,7 +206,7 @@ def _sources() -> list[Reader]:
 
     def table(folder: Path) -> object:
         made = read_table(folder / "t.toml")
-        return collect_table(made, folder)
+        return collect_table(made, folder, found_by_column(made, folder))
 
     whole = {"x": X, "y": Y, "x_test": X, "y_test": Y, "clean": Y}
     vectors = frame.assign(v=list(X.astype(float)))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from covlearn import records
-from covlearn.bench.found import found_in
-from covlearn.bench.summary import Entry, collect
+from covlearn.bench.found import Found
+from covlearn.bench.summary import Entry, collect, found_by_column
 from covlearn.bench.table import Column, Row, Table
 from covlearn.metrics import calibration_error
 from covlearn.plain_files import read_json
@@ -20,21 +20,19 @@ def draw(table: Table, folder: Path, out: Path, settings: Sequence[str] = ()) ->
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("pictures need matplotlib: pip install 'covlearn[plot]'")
     out.mkdir(parents=True, exist_ok=True)
+    found = found_by_column(table, folder, settings)
     drawn = [
         path
         for column in table.columns
-        for path in _of_column(table, column, folder, out, settings)
+        for path in _of_column(table, column, found[column.name], out)
     ]
-    entries = collect(table, folder, settings)
+    entries = collect(table, folder, found)
     if (path := _against_rate(table, entries, out / "accuracy_by_rate.png")) is not None:
         drawn.append(path)
     return drawn
 
 
-def _of_column(
-    table: Table, column: Column, folder: Path, out: Path, settings: Sequence[str]
-) -> Iterator[Path]:
-    found = found_in(table, column, folder, settings)
+def _of_column(table: Table, column: Column, found: Found, out: Path) -> Iterator[Path]:
     shown = {
         row.name: (row, found[row.name][0][0][1])
         for row in table.rows

@@ -78,10 +78,14 @@ class Difference:
     n: int
 
 
-def paired(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Difference]:
+def found_by_column(table: Table, folder: Path, settings: Sequence[str] = ()) -> dict[str, Found]:
+    """The finished runs of every column, by its name; what all figures are made of."""
+    return {each.name: found_in(table, each, folder, settings) for each in table.columns}
+
+
+def paired(table: Table, found: Mapping[str, Found]) -> list[Difference]:
     """The differences that the table asks for, over the trials that both rows have."""
     rows = {row.name: row for row in table.rows}
-    found = {each.name: found_in(table, each, folder, settings) for each in table.columns}
     gaps_of = []
     for first, second in table.pairs:
         for column in table.columns:
@@ -102,13 +106,12 @@ def paired(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Dif
     return gaps_of
 
 
-def collect(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Entry]:
+def collect(table: Table, folder: Path, found: Mapping[str, Found]) -> list[Entry]:
     """Every row and column with the trials that are finished; the others have no figures."""
-    found = [found_in(table, column, folder, settings) for column in table.columns]
     return [
-        entry(table, row, column, folder, its)
+        entry(table, row, column, folder, found[column.name])
         for row in table.rows
-        for column, its in zip(table.columns, found, strict=True)
+        for column in table.columns
     ]
 
 
@@ -305,9 +308,10 @@ def write_summary(table: Table, folder: Path, settings: Sequence[str] = ()) -> l
 
     As table.md, table.csv and table.json, and in trials.csv with a line a trial.
     """
-    entries = collect(table, folder, settings)
+    found = found_by_column(table, folder, settings)
+    entries = collect(table, folder, found)
     environments = environments_of(entries, folder)
-    rows, differences = as_rows(entries), paired(table, folder, settings)
+    rows, differences = as_rows(entries), paired(table, found)
     text = as_markdown(table, entries, differences=differences, environments=environments)
     records.write_bytes(folder / "table.md", text.encode())
     _write_rows(folder / "table.csv", rows)

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ and the figures of each trial to trials.csv.
 --on needs pip install 'covlearn[ray]' on each machine of the cluster, and the data where the table
 says. The folder may be shared by the machines or not; cells of a machine that dies are run again.
 """
+SELDOM = 10.0
+"""How many times as long as it took to write the table cells go on until it is written again."""
 WITHOUT_MPS = (
     "note: CUDA's multi-process service could not be started (nvidia-cuda-mps-control), so that "
     "processes take turns on the GPU: --processes 1 is faster"
@@ -116,11 +119,18 @@ def bench(args: argparse.Namespace) -> int:
             progress=None if progress is None else named(progress),
             runner=runner,
         )
-        for number, outcome in enumerate(outcomes, start=1):
+        due = 0.0
+        try:
+            for number, outcome in enumerate(outcomes, start=1):
+                if (begun := time.monotonic()) >= due:
+                    entries = write_summary(table, folder, args.set)
+                    # It reads all records: of a large table that may take as long as a small cell.
+                    due = time.monotonic() + SELDOM * (time.monotonic() - begun)
+                tell(outcome, number, len({cell.path for cell in cells}))
+                if outcome.error not in (None, ELSEWHERE):
+                    failures.append(outcome)
+        finally:
             entries = write_summary(table, folder, args.set)
-            tell(outcome, number, len({cell.path for cell in cells}))
-            if outcome.error not in (None, ELSEWHERE):
-                failures.append(outcome)
     if args.figures is not None:
         from covlearn.bench.figures import draw  # noqa: PLC0415
 
