@@ -489,3 +489,44 @@ def test_how_strong_the_regulariser_should_be_on_digits(rule: str) -> None:
         assert rule != "1" or f"is worth {gaps[0]} points of CAL's last epoch" in PAGE
         behind = over(table, "2", "on D̂, 2", "ptd 0.4").removesuffix(" (4)")
         assert f"by {behind.removeprefix('-')} points" in " ".join(page.split())
+
+
+BASES = json.loads(
+    (ROOT / "results" / "beyond" / "bases_digits" / "table.json").read_text(encoding="utf-8")
+)
+BASE_COLUMNS = ["cal 0.2", "cal 0.4", "ptd 0.4", "calibrated 0.4", "symmetric 0.4"]
+
+
+@pytest.mark.parametrize(
+    ("title", "row"),
+    [
+        ("CE on D̂", "ce on D̂"),
+        ("GCE on D̂", "gce on D̂"),
+        ("CAL", "ce"),
+        ("CAL, β = 2", "ce, 2"),
+        ("CAL over GCE", "gce"),
+        ("CAL over Reweight", "reweight"),
+    ],
+)
+def test_a_base_loss_on_digits_is_that_of_the_record(title: str, row: str) -> None:
+    cells = {cell["column"]: cell for cell in BASES["cells"] if cell["row"] == row}
+    assert {cell["n"] for cell in cells.values()} == {8}
+    last = [f"{cells[column]['last mean']:.2f}" for column in BASE_COLUMNS]
+    assert f"| {title} | {' | '.join(last)} |" in PAGE
+
+
+@pytest.mark.parametrize(("title", "row"), [("CE on D̂", "ce on D̂"), ("CAL", "ce")])
+def test_what_a_bounded_loss_gains_on_digits(title: str, row: str) -> None:
+    gaps = [over(BASES, "gce on D̂", row, column) for column in BASE_COLUMNS]
+    assert all(gap.endswith(" (8)") for gap in gaps)
+    texts = " | ".join(gap.removesuffix(" (8)") for gap in gaps)
+    assert f"| GCE on D̂ less {title} | {texts} |" in PAGE
+
+
+def test_cal_over_gce_ends_as_in_its_table() -> None:
+    composed = json.loads(
+        (ROOT / "results" / "composed" / "table.json").read_text(encoding="utf-8")
+    )
+    last = {cell["row"]: f"{cell['last mean']:.2f}" for cell in composed["cells"]}
+    text = f"ends at {last['over gce']} over GCE, where it ends at {last['cal']} over cross-entropy"
+    assert text in " ".join(PAGE.split())
