@@ -57,7 +57,7 @@ def test_labels_that_a_person_decided_on_are_not_counted_as_contradictions() -> 
     torch.testing.assert_close(fit.logits, expected)
 
 
-def test_a_given_label_that_the_network_has_learned_is_no_evidence_again() -> None:
+def test_a_given_label_that_the_network_has_learned_is_half_the_evidence_again() -> None:
     clean = blobs(300, seed=0)
     given = torch.from_numpy(symmetric(clean.y, rate=0.4, num_classes=3, seed=0).label)
     split = replace(clean, y=given)
@@ -65,12 +65,14 @@ def test_a_given_label_that_the_network_has_learned_is_no_evidence_again() -> No
     assert fit.taught is not None
     heard = fit.taught >= 0
     assert 150 <= int(heard.sum()) < 300  # else the test would see nothing
-    # What is said of those it has learned from is its logits times one number.
-    said = fit.logits - fit.logits.mean(dim=1, keepdim=True)
-    own = fit.own_logits.double() - fit.own_logits.double().mean(dim=1, keepdim=True)
-    ratio = said / own
-    assert float(ratio[heard].std()) < 1e-3 * float(ratio[heard].mean())
-    assert float((said - ratio[heard].mean() * own)[~heard].abs().mean()) > 0.1
+    transition = surest_transition(fit.crossed, given, surest=COUNTED)
+    times = wrong_by_sureness(fit.crossed, given, transition)
+    whole = label_posterior(fit.own_logits, given, transition, times=times, spread=SCALE_SPREAD)
+    torch.testing.assert_close(fit.logits[~heard], whole[~heard])
+    believed, of_whole = (
+        said.gather(1, given[:, None]).flatten()[heard] for said in (fit.logits, whole)
+    )
+    assert float((believed < of_whole).double().mean()) > 0.99
 
 
 def test_wrong_labels_that_were_copied_are_found_as_if_they_were_not() -> None:

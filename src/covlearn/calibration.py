@@ -30,6 +30,7 @@ MOST_VALUES = 4_000_000  # of logits that a scale is fitted to: enough for one n
 PARTS = 4  # of the predictions of a class, from the surest on
 BLAMED = 0.5  # of contradictions beyond T, on labels, else the classifier (benchmarks/counted.py)
 MOST_WRONG = 0.9  # of the labels of a class, wherever
+HEARD = 0.5  # of a label's evidence, in what a classifier says that learned it (counted.py)
 
 
 @checked
@@ -149,7 +150,8 @@ def label_posterior(
 
     ``times`` are those of :func:`wrong_by_sureness`, ``spread`` is :func:`calibrated_scale`'s.
     ``heard`` (N,) are the examples whose given label the classifier has learned from, or from a
-    label that was made of it: what it says of them has that evidence in it, which counts once.
+    label that was made of it. What it says of them has that evidence in it already, all of it if
+    it knows its labels by heart, none if it is held back from that: half is taken to be.
 
     >>> logits = 10 * torch.eye(2).repeat(50, 1)
     >>> given = torch.tensor([0, 1] * 45 + [1, 0] * 5)
@@ -165,7 +167,7 @@ def label_posterior(
     # ln 0 of an impossible label would make every class impossible where the model agrees with it.
     likely_NK = _likely(transition, given, times).log().clamp(min=-700)
     if heard is not None:
-        likely_NK[_check_heard(heard, given)] = 0.0
+        likely_NK[_check_heard(heard, given)] *= 1 - HEARD
     joint_NK = (scale * logits.double()).log_softmax(dim=1) + likely_NK
     return joint_NK.log_softmax(dim=1)
 

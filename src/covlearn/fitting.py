@@ -248,7 +248,7 @@ def fit_split(
             transition,
             times=times,
             spread=SCALE_SPREAD,
-            # D̂ is made of the given labels, too: where it has one, theirs was learned already.
+            # D̂ is made of the given labels, so that where it has one the network heard theirs.
             heard=taught >= 0 if relearned and taught is not None else None,
         )
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
