@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,13 @@ from torch import Tensor
 from benchmarks.confused import LABELS
 from benchmarks.detection import noisy_labels
 from benchmarks.peers import Row, ours, peers
-from benchmarks.three_labellers import features_of
+from benchmarks.three_labellers import SIZE, features_of
 from covlearn.data import Split
 from covlearn.data.sources import load_data
 from covlearn.engine import Machine
 from covlearn.evaluation import environment
 from covlearn.fitting import Prepared
+from covlearn.inputs.extractors import LITE0
 
 OUT = Path(__file__).resolve().parents[1] / "results" / "people.json"
 IMAGES, TESTS, CLASSES = 3_000, 2_000, 10
@@ -46,19 +48,22 @@ FIGURES = ("accuracy", "f1", "average_precision", "refined_right", "flagged")
 
 def features(folder: Path, seeds: int) -> dict[str, NDArray[Any]]:
     """Features and right labels of the first images of both parts, kept in a file."""
-    file = folder / f"people_{seeds}.npz"
+    # By all that they depend on, and under their name only when they are whole.
+    file = folder / f"people_{LITE0}_{SIZE}_{seeds * IMAGES}_{TESTS}.npz"
     if not file.exists():
         source = load_data("cifar10")
         assert source.clean is not None
         train, test, count = source.train.x, source.test, seeds * IMAGES
         folder.mkdir(parents=True, exist_ok=True)
+        partial_file = file.with_suffix(".partial.npz")
         np.savez(
-            file,
+            partial_file,
             train=features_of(train[:count].numpy()),
             train_y=source.clean[:count].numpy(),
             test=features_of(test.x[:TESTS].numpy()),
             test_y=test.y[:TESTS].numpy(),
         )
+        partial_file.replace(file)
     with np.load(file) as arrays:
         return dict(arrays)
 
@@ -123,7 +128,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     data = features(options.features, options.seeds)
     tasks = list(product(options.noise, range(options.seeds)))
-    with ProcessPoolExecutor(options.processes) as pool:
+    # Not forked: this process has threads by now.
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         made = track(pool.map(partial(cell, data=data), tasks), total=len(tasks))
         cells = {"/".join(map(str, task)): rows for task, rows in zip(tasks, made, strict=True)}
     table = means(cells)

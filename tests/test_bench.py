@@ -122,26 +122,22 @@ def test_differences_are_taken_trial_by_trial(small: Path) -> None:
     assert not any(gap["column"] == "data/0.4" for gap in found)
 
 
-def test_a_table_is_not_written_again_for_every_cell_that_is_done(
+def test_the_table_is_written_after_each_cell_that_was_run_not_after_those_that_were_done(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writing it reads all records, of a table of hundreds for seconds."""
-    assert command(small) == 0
-    table = small.parent / "runs" / "table.json"
-    before = table.read_bytes()
-    clock, written = [0.0], []
+    written = []
 
-    def slow(*arguments: Any) -> Any:
-        clock[0] += 1.0
-        written.append(clock[0])
-        return write_summary(*arguments)
+    def watched(table: Any, folder: Path, settings: Any) -> Any:
+        written.append(len(list(folder.glob("*/*/*/*/result.json"))))
+        return write_summary(table, folder, settings)
 
-    monkeypatch.setattr("covlearn.bench.summary.write_summary", slow)
-    monkeypatch.setattr("covlearn.cli.bench.time.monotonic", lambda: clock[0])
-    assert command(small) == 0
-    # Before the first of the eight cells, after it, and in the end.
-    assert len(written) == 3
-    assert table.read_bytes() == before
+    monkeypatch.setattr("covlearn.bench.summary.write_summary", watched)
+    assert command(small, "--only", "rate=0.2") == 0
+    assert written == [0, 1, 2, 3, 4]
+    written.clear()
+    assert command(small) == 0  # four of the eight are done
+    assert written == [4, 5, 6, 7, 8]
 
 
 def test_a_cell_that_fails_stops_no_other(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

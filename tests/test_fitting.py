@@ -27,7 +27,7 @@ def test_labels_count_as_wrong_more_often_on_hard_examples_if_there_is_evidence(
         label_posterior(
             fit.own_logits if fit.evidence.found else fit.crossed,
             given, transition, times=often, spread=SCALE_SPREAD,
-            heard=fit.taught >= 0 if fit.evidence.found and fit.taught is not None else None,
+            heard=fit.heard,
         )
         for often in (None, times)
     )  # fmt: skip
@@ -49,10 +49,10 @@ def test_labels_that_a_person_decided_on_are_not_counted_as_contradictions() -> 
     times[asked] = wrong_by_sureness(fit.crossed[asked], split.y[asked], transition)
     among_all = wrong_by_sureness(fit.crossed, split.y, transition)
     assert not torch.allclose(times, among_all, rtol=0.01)  # else the test would see nothing
-    assert fit.taught is not None
+    assert fit.heard is not None
     expected = label_posterior(
         fit.own_logits, split.y, transition,
-        times=times, spread=SCALE_SPREAD, heard=fit.taught >= 0,
+        times=times, spread=SCALE_SPREAD, heard=fit.heard,
     )  # fmt: skip
     torch.testing.assert_close(fit.logits, expected)
 
@@ -62,8 +62,8 @@ def test_a_given_label_that_the_network_has_learned_is_half_the_evidence_again()
     given = torch.from_numpy(symmetric(clean.y, rate=0.4, num_classes=3, seed=0).label)
     split = replace(clean, y=given)
     fit = fit_split(split, set_up("cal", split=split, device="cpu"), seed=0)
-    assert fit.taught is not None
-    heard = fit.taught >= 0
+    assert fit.heard is not None
+    heard = fit.heard
     assert 150 <= int(heard.sum()) < 300  # else the test would see nothing
     transition = surest_transition(fit.crossed, given, surest=COUNTED)
     times = wrong_by_sureness(fit.crossed, given, transition)
@@ -73,6 +73,31 @@ def test_a_given_label_that_the_network_has_learned_is_half_the_evidence_again()
         said.gather(1, given[:, None]).flatten()[heard] for said in (fit.logits, whole)
     )
     assert float((believed < of_whole).double().mean()) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        (["relabel=false"], 300),  # CAL's loss is of all given labels
+        (["balanced_subset=20"], None),  # a part of D̂
+        (["relabel=false", "target=refined"], None),  # D̂ where it has a label
+    ],
+)
+def test_what_the_network_has_heard_is_what_its_last_stage_learned(
+    settings: list[str], count: int | None
+) -> None:
+    clean = blobs(300, seed=0)
+    given = torch.from_numpy(symmetric(clean.y, rate=0.4, num_classes=3, seed=0).label)
+    split = replace(clean, y=given)
+    fit = fit_split(split, set_up("cal", split=split, settings=settings, device="cpu"), seed=0)
+    assert fit.heard is not None
+    heard = int(fit.heard.sum())
+    if count is not None:
+        assert heard == count
+    elif "balanced_subset=20" in settings:
+        assert 30 <= heard <= 60
+    else:
+        assert 150 <= heard < 300
 
 
 def test_wrong_labels_that_were_copied_are_found_as_if_they_were_not() -> None:

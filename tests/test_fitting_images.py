@@ -101,10 +101,10 @@ def test_few_images_are_learned_with_the_recommended_settings() -> None:
     )
     assert not torch.allclose(quarter, most)  # else what follows would see nothing
     times = wrong_by_sureness(fit.crossed, split.y, quarter)
-    assert fit.taught is not None
+    assert fit.heard is not None
     expected = label_posterior(
         fit.own_logits, split.y, quarter,
-        times=times, spread=SCALE_SPREAD, heard=fit.taught >= 0,
+        times=times, spread=SCALE_SPREAD, heard=fit.heard,
     )  # fmt: skip
     torch.testing.assert_close(fit.logits, expected)
 

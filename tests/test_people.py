@@ -1,6 +1,7 @@
 """`benchmarks/people.py` on a look-alike of features: what a cell is, and its record on
 docs/fit.md."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,33 @@ def test_a_cell_has_all_methods(data: dict[str, NDArray[Any]]) -> None:
     assert table["symmetric:0.2"]["ours"]["f1"] > 0.8
     assert table["none"]["ours"]["flagged"] <= 0.02
     assert "f1" not in table["none"]["ours"]
+
+
+@pytest.mark.parametrize(
+    ("noise", "title"),
+    [
+        ("three_labellers_0.4", "as three people would label, 40 % wrong"),
+        ("confused_0.4", "as a network confuses, 40 %"),
+        ("confused_0.1", "as a network confuses, 10 %"),
+        ("symmetric:0.2", "at random, 20 %"),
+        ("none", "clean"),
+    ],
+)
+def test_the_page_has_the_record(noise: str, title: str) -> None:
+    record = json.loads((ROOT / "results" / "people.json").read_text(encoding="utf-8"))
+    assert sum(name.startswith(f"{noise}/") for name in record["cells"]) == 3
+    row = record["means"][noise]
+
+    def of(figure: str, *methods: str) -> str:
+        values = [row[method].get(figure) for method in methods]
+        return ", ".join("—" if value is None else f"{100 * value:.1f}" for value in values)
+
+    texts = [of("accuracy", "ce", "CleanLearning", "ours")]
+    texts += [
+        "—"
+        if noise == "none" and figure in ("f1", "average_precision")
+        else of(figure, "cleanlab", "ours")
+        for figure in ("f1", "average_precision", "refined_right", "flagged")
+    ]
+    page = (ROOT / "docs" / "fit.md").read_text(encoding="utf-8")
+    assert f"| {title} | {' | '.join(texts)} |" in page

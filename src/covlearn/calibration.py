@@ -1,8 +1,7 @@
 """What a classifier's logits and a given label together say of the right one, as probabilities.
 
 A classifier that was trained on noisy labels is sure of itself to another degree than it is right.
-Both halves of Bayes' rule are therefore estimated on the given labels, by predictions for examples
-that the classifier was not trained on:
+Both halves of Bayes' rule are therefore estimated on the given labels:
 
     P(true = y | x, given) ∝ T[y, given] · softmax(a · logits)_y
 
@@ -145,13 +144,16 @@ def label_posterior(
     times: Array | None = None,
     spread: float = math.inf,
     heard: Array | None = None,
+    heard_share: float = HEARD,
 ) -> Tensor:
     """ln P(true = y | x, given), (N, K), with the scale that is the most likely one.
 
     ``times`` are those of :func:`wrong_by_sureness`, ``spread`` is :func:`calibrated_scale`'s.
     ``heard`` (N,) are the examples whose given label the classifier has learned from, or from a
     label that was made of it. What it says of them has that evidence in it already, all of it if
-    it knows its labels by heart, none if it is held back from that: half is taken to be.
+    it knows its labels by heart, none if it is held back from that: ``heard_share`` of it is taken
+    to be, and the label's factor has the rest as its power. The scale is fitted as if nothing was
+    heard.
 
     >>> logits = 10 * torch.eye(2).repeat(50, 1)
     >>> given = torch.tensor([0, 1] * 45 + [1, 0] * 5)
@@ -159,6 +161,8 @@ def label_posterior(
     >>> label_posterior(logits, given, known).exp()[-1].round()
     tensor([0., 1.], dtype=torch.float64)
     """
+    if not 0 <= heard_share <= 1:
+        raise ValueError(f"heard_share must lie in [0, 1], got {heard_share}; a half is 0.5")
     scale = calibrated_scale(logits, given, transition, times=times, spread=spread)
     logits = check_scores(logits)
     given = check_labels(given, num_classes=logits.shape[1], length=len(logits), name="given")
@@ -167,7 +171,7 @@ def label_posterior(
     # ln 0 of an impossible label would make every class impossible where the model agrees with it.
     likely_NK = _likely(transition, given, times).log().clamp(min=-700)
     if heard is not None:
-        likely_NK[_check_heard(heard, given)] *= 1 - HEARD
+        likely_NK[_check_heard(heard, given)] *= 1 - heard_share
     joint_NK = (scale * logits.double()).log_softmax(dim=1) + likely_NK
     return joint_NK.log_softmax(dim=1)
 

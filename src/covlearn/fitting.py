@@ -1,8 +1,9 @@
 """Fitting without a test set: a classifier, and a verdict on each label.
 
-No clean label, noise rate or validation set is asked for. Verdicts come from networks that were not
-trained on the label they judge: the method's own cross-fitted sieves or, if it has none, such
-sieves trained for the verdicts alone. With many images, where one sieve is trained for so few
+No clean label, noise rate or validation set is asked for. Whether labels are wrong is said by
+networks that were not trained on the label they judge: the method's own cross-fitted sieves or, if
+it has none, such sieves trained for the verdicts alone. If some are, which ones is read off the
+network that learned from D̂. With many images, where one sieve is trained for so few
 epochs that it memorises little, they are what it said of each image on average over them, and what
 the network says that learned from D̂.
 """
@@ -68,8 +69,9 @@ class Fit:
     """What the cross-fitted sieves say, or the judges of CAL's own, (N, K)."""
     own_logits: Tensor
     """What the returned network says, (N, K)."""
-    taught: Tensor | None
-    """D̂'s labels that the returned network learned, −1 where it had none; None: no D̂."""
+    heard: Tensor | None
+    """Of which examples the returned network learned the given label, or one made of it, (N,);
+    None where verdicts are not read off it."""
     evidence: Evidence
     noise_rate: float
     """The expected share of wrong labels; zero where there is no evidence that any is."""
@@ -218,7 +220,6 @@ def fit_split(
         assert isinstance(sieves, CrossFittedCAL)
         chosen, first = sieves.cross_fitted(view_of(run))
         crossed = chosen.of_all_deals(view_of(run), first)
-    taught = None if run.refined is None else run.refined[0]
     given, judged, these = split.y.cpu(), split.judged, split.counted
     surest = sieves.surest if isinstance(sieves, CrossFittedCAL) else SUREST
     evidence = noise_evidence(
@@ -228,6 +229,7 @@ def fit_split(
         tolerated=getattr(sieves, "tolerated", TOLERATED),
         significance=getattr(sieves, "significance", 0.01),
     )
+    heard = None
     if run.refined_by is not None and not isinstance(sieves, CrossFittedCAL):
         # Averages of training passes have seen the given label, and mean what they say
         # (results/beyond/reliability); Bayes' rule would count it twice. So with both judges.
@@ -242,19 +244,26 @@ def fit_split(
         if evidence.found:
             times = torch.ones(len(given), dtype=torch.float64)
             times[judged] = wrong_by_sureness(crossed[judged], given[judged], transition)
+        judge_by = crossed
+        if relearned:
+            judge_by, heard = own_logits, heard_by(run, choice.method)
         logits = label_posterior(
-            own_logits if relearned else crossed,
-            given,
-            transition,
-            times=times,
-            spread=SCALE_SPREAD,
-            # D̂ is made of the given labels, so that where it has one the network heard theirs.
-            heard=taught >= 0 if relearned and taught is not None else None,
+            judge_by, given, transition, times=times, spread=SCALE_SPREAD, heard=heard
         )
     verdicts = judge(split.y, logits, evidence=evidence.found, classes=classes)
     if split.trusted is not None:
         verdicts = decided(verdicts, split.trusted.numpy())
-    return assembled(split, run, model, (logits, crossed, own_logits), verdicts, evidence)
+    return assembled(split, run, model, (logits, crossed, own_logits), heard, verdicts, evidence)
+
+
+def heard_by(run: LocalRun, method: Method) -> Tensor:
+    """Of which examples the network that was trained last learned the given label, or one of D̂,
+    which is made of the given labels, (N,)."""
+    if run.last_labels is not None:
+        return run.last_labels.cpu() >= 0
+    if getattr(method, "target", "noisy") != "noisy" and run.refined is not None:
+        return run.refined[0] >= 0
+    return torch.ones(len(run.split), dtype=torch.bool)
 
 
 def assembled(
@@ -262,6 +271,7 @@ def assembled(
     run: LocalRun,
     model: nn.Module,
     said: tuple[Tensor, Tensor, Tensor],
+    heard: Tensor | None,
     verdicts: Verdicts,
     evidence: Evidence,
 ) -> Fit:
@@ -281,7 +291,7 @@ def assembled(
         logits=logits,
         crossed=crossed,
         own_logits=own_logits,
-        taught=None if run.refined is None else run.refined[0],
+        heard=heard,
         evidence=evidence,
         noise_rate=wrong,
         transition=stats.transition,

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import json
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,8 +34,6 @@ and the figures of each trial to trials.csv.
 --on needs pip install 'covlearn[ray]' on each machine of the cluster, and the data where the table
 says. The folder may be shared by the machines or not; cells of a machine that dies are run again.
 """
-SELDOM = 10.0
-"""How many times as long as it took to write the table cells go on until it is written again."""
 WITHOUT_MPS = (
     "note: CUDA's multi-process service could not be started (nvidia-cuda-mps-control), so that "
     "processes take turns on the GPU: --processes 1 is faster"
@@ -76,6 +73,7 @@ def add_parser(commands: Any) -> None:
 
 def bench(args: argparse.Namespace) -> int:
     """Runs what is asked for, and writes the table; 1 if a cell failed."""
+    from covlearn import records  # noqa: PLC0415
     from covlearn.bench.execute import ELSEWHERE, check_jobs, run_cells  # noqa: PLC0415
     from covlearn.bench.mps import kernels_at_once  # noqa: PLC0415
     from covlearn.bench.summary import as_rows, write_summary  # noqa: PLC0415
@@ -91,6 +89,7 @@ def bench(args: argparse.Namespace) -> int:
     check_jobs(table, cells, settings=args.set, published=args.published, folder=here)
     if args.dry_run:
         return forecast(table, cells, folder, args.set)
+    done = {cell.path for cell in cells if (folder / cell.path / records.RESULT).exists()}
     entries = write_summary(table, folder, args.set)
     failures: list[Outcome] = []
     # Of cells side by side nobody hears single epochs, and Ctrl-C ends at once.
@@ -119,18 +118,12 @@ def bench(args: argparse.Namespace) -> int:
             progress=None if progress is None else named(progress),
             runner=runner,
         )
-        due = 0.0
-        try:
-            for number, outcome in enumerate(outcomes, start=1):
-                if (begun := time.monotonic()) >= due:
-                    entries = write_summary(table, folder, args.set)
-                    # It reads all records: of a large table that may take as long as a small cell.
-                    due = time.monotonic() + SELDOM * (time.monotonic() - begun)
-                tell(outcome, number, len({cell.path for cell in cells}))
-                if outcome.error not in (None, ELSEWHERE):
-                    failures.append(outcome)
-        finally:
-            entries = write_summary(table, folder, args.set)
+        for number, outcome in enumerate(outcomes, start=1):
+            if outcome.cell.path not in done:  # of those that were, the table knows already
+                entries = write_summary(table, folder, args.set)
+            tell(outcome, number, len({cell.path for cell in cells}))
+            if outcome.error not in (None, ELSEWHERE):
+                failures.append(outcome)
     if args.figures is not None:
         from covlearn.bench.figures import draw  # noqa: PLC0415
 
