@@ -42,6 +42,7 @@ VARIANTS: dict[str, Method] = {
     "cal, balanced": CAL(balanced_batches=5, sieve_balanced_batches=5),
     "cal, mixup": CAL(sieve_mixup=True, sieve_balanced_batches=5),
     "cal, targets mixed": CAL(target="refined", mixup=True),
+    "cal, gce on mixed labels": CAL(target="refined", base="gce", peer=False, mixup=True),
     "cal, training scores": CAL(scores="training"),
     "cal, averaged scores": CAL(scores="averaged", threshold="argmax"),
     "cal, neighbours": CAL(scores="both", threshold="argmax", neighbours=5),

@@ -29,6 +29,7 @@ ALL: dict[str, Method] = {
     "cal of two judges": CAL(scores="averaged", threshold="argmax", judges="both"),
     "cal of neighbours": CAL(scores="both", threshold="argmax", neighbours=3),
     "cal of mixed targets": CAL(target="rows", mixup=True, lower=-1.0, upper=0.0),
+    "cal of gce on mixed labels": CAL(target="refined", base="gce", peer=False, mixup=True),
     "gce that prunes": GCE(truncate=True),
     "examples/own_method.py": SymmetricCE(),
 }

@@ -70,6 +70,7 @@ CASES: dict[str, Method] = {
     "cal of neighbours": CAL(threshold="argmax", neighbours=3),
     "cal of two judges": CAL(threshold="argmax", judges="both"),
     "cal of mixed targets": CAL(target="rows", mixup=True, lower=-1.0, upper=0.0),
+    "cal of gce on mixed labels": CAL(target="refined", base="gce", peer=False, mixup=True),
     "cal over gce": CAL(base="gce", weighting="sample"),
     "cal that relabels": CAL(relabel=True, lower=-1.0, upper=0.0),
     "coteaching_plus of a known rate": CoTeachingPlus(rate=0.3),

@@ -83,6 +83,21 @@ def test_over_another_base_it_is_that_loss_against_the_row() -> None:
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("base", ["ce", "gce"])
+def test_the_base_that_is_set_is_what_stage_2_is_trained_with(base: Any) -> None:
+    method = CAL(target="refined", base=base, peer=False)
+    y = torch.tensor([0, 1, 1, 0])
+    run = LocalRun(Split(torch.zeros(4, 2), y, 2), seed=0)
+    kept = Refined(y, keep=torch.ones(4).bool(), score=torch.zeros(4))
+    assert method.targeted(view_of(run), kept, None).base == base
+
+
+def test_another_base_is_refused() -> None:
+    with pytest.raises(ValueError, match="base must be ce or gce, got 'forward'"):
+        Targeted(torch.zeros(2).long(), torch.eye(2), prior=prior(), beta=Ramp(0.0),
+                 base="forward")  # fmt: skip
+
+
 def test_a_bounded_loss_is_pulled_less_by_a_target_that_the_network_is_sure_is_wrong() -> None:
     logits = torch.tensor([[8.0, 0.0]], requires_grad=True)
     options: dict[str, Any] = {"prior": torch.ones(2) / 2, "beta": Ramp(0.0)}
@@ -288,6 +303,7 @@ def test_each_target_trains_on_the_same_refined_labels(target: Any, scores: Any)
         ({"target": "rowz"}, "target must be one of noisy, refined, rows"),
         ({"target": "rows", "relabel": True}, "leave relabel and covariance as they are"),
         ({"target": "refined", "base": "forward"}, "set base to ce or gce"),
+        ({"relabel": True, "base": "gce"}, "set target=refined, base=gce and peer=false"),
         ({"target": "posterior", "scores": "training"}, "needs the probabilities"),
         ({"target": "posterior", "labels": "a.npy"}, "needs the probabilities"),
         ({"mixup": True}, "set target=refined"),

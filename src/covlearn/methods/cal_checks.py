@@ -83,6 +83,11 @@ def _check_refinement(cal: "CAL") -> None:
 
 
 def _check_second_stage(cal: "CAL") -> None:
+    if cal.relabel and cal.base != "ce":
+        raise ValueError(
+            f"relabel is cross-entropy on D̂, which base={cal.base!r} would not change; for GCE on "
+            "D̂ set target=refined, base=gce and peer=false"
+        )
     if cal.target != "noisy" and (cal.relabel or not cal.covariance):
         raise ValueError(
             f"target={cal.target!r} stands for noisy labels and their covariance; leave relabel "

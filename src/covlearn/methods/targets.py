@@ -17,11 +17,11 @@ from covlearn.data import Batch
 from covlearn.engine import Outputs
 from covlearn.losses import generalized_cross_entropy, per_class
 from covlearn.methods.base import Regularised
+from covlearn.methods.cal_loss import Base
 from covlearn.schedules import Ramp
 
 Target = Literal["noisy", "refined", "rows", "posterior", "posterior_rows"]
 TARGETS = get_args(Target)
-TargetBase = Literal["ce", "gce"]
 EPS = 1e-5  # of the regulariser and the covariance term, so that rows are CAL's own
 
 
@@ -65,9 +65,11 @@ class Targeted(Regularised):
         prior: Tensor,
         beta: Ramp,
         posterior: Tensor | None = None,
-        base: TargetBase = "ce",
+        base: Base = "ce",
     ) -> None:
         super().__init__(beta)
+        if base not in ("ce", "gce"):
+            raise ValueError(f"base must be ce or gce, got {base!r}")
         self.base = base
         self.register_buffer("refined", refined)
         self.register_buffer("of_class", of_class)
