@@ -367,11 +367,12 @@ class CAL:
         CE: as it is set, a ramp, since −Σ_k π_k ℓ_k has no lower bound and would otherwise drive
         the network before it has learned. GCE: its value from the first epoch on, since the term
         is bounded, and GCE without it settles on the most frequent noisy label, where it has no
-        gradient left by the time a ramp rises; on D̂'s own labels, where it would not, GCE is better
-        without the term (``peer=false``). Reweight: as it is set; by its weights alone every
-        class m with T_im > 0 would be a resting point for examples of class i, by the term only
-        those with T_im > βπ_m are. Forward: none, for −ln((pᵀT)_ỹ) is least at the right p under
-        the class-dependent noise that the covariance leaves, and would be corrected twice.
+        gradient left by the time a ramp rises; on D̂'s own labels GCE was better without the term
+        (``peer=false``) on digits, not where D̂ itself has a favourite class. Reweight: as it is
+        set; by its weights alone every class m with T_im > 0 would be a resting point for examples
+        of class i, by the term only those with T_im > βπ_m are. Forward: none, for −ln((pᵀT)_ỹ) is
+        least at the right p under the class-dependent noise that the covariance leaves, and would
+        be corrected twice.
         """
         if not self.peer or self.base == "forward":
             return Ramp(0.0)
