@@ -27,12 +27,7 @@ from rich.progress import track
 
 from benchmarks.detection import detection, noisy_labels
 from benchmarks.peers import ALL_NOISES, load
-from covlearn.calibration import (
-    HEARD,
-    label_posterior,
-    surest_transition,
-    wrong_by_sureness,
-)
+from covlearn.calibration import HEARD, label_posterior, surest_transition, wrong_by_sureness
 from covlearn.engine import Machine
 from covlearn.evaluation import environment
 from covlearn.fitting import COUNTED, SCALE_SPREAD, fit_split, set_up

@@ -1,7 +1,7 @@
 """`fit` on images whose labels are wrong as people's are, by ImageNet-pretrained features.
 
     covlearn data fetch cifar10
-    python -m benchmarks.people --processes 2      # half an hour
+    python -m benchmarks.people --processes 2      # ten minutes
 
 3,000 images of CIFAR-10 a seed, with efficientnet_lite0's features, and labels that are in
 ``benchmarks/labels`` or drawn here; 2,000 of the test images are the test. Beside it, on the same
@@ -13,10 +13,10 @@ these features do not tell.
 import argparse
 import json
 import statistics
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -74,15 +74,13 @@ def split_of(
     """A seed's images with their labels, the right ones, and the test."""
     these = slice(seed * IMAGES, (seed + 1) * IMAGES)
     clean = torch.from_numpy(data["train_y"][these]).long()
-    given = clean
+    prepared = Prepared.of(data["train"][these], clean, CLASSES)
     if noise in DRAWN:
         with np.load(LABELS / f"{noise}_cifar10.npz") as labels:
             given = torch.from_numpy(labels["noisy"][these]).long()
-    prepared = Prepared.of(data["train"][these], given, CLASSES)
-    split = prepared.split
-    if noise not in DRAWN:
-        prepared = Prepared.of(data["train"][these], noisy_labels(split, noise, seed), CLASSES)
-        split = prepared.split
+    else:
+        given = noisy_labels(prepared.split, noise, seed)
+    split = replace(prepared.split, y=given)
     assert prepared.standardizer is not None
     test_x = torch.from_numpy(prepared.standardizer(data["test"])).float()
     return split, clean, (test_x, torch.from_numpy(data["test_y"]).long())
@@ -92,12 +90,8 @@ def cell(task: tuple[str, int], data: dict[str, NDArray[Any]]) -> dict[str, Row]
     """Of each method its row."""
     torch.set_num_threads(1)
     split, clean, test = split_of(data, *task)
-
-    def rows() -> Iterator[Row]:
-        for group in (peers, ours):
-            yield from group(split, clean, test, task[1])
-
-    return {row["method"]: row for row in rows()}
+    rows = chain.from_iterable(group(split, clean, test, task[1]) for group in (peers, ours))
+    return {row["method"]: row for row in rows}
 
 
 def means(cells: dict[str, dict[str, Row]]) -> dict[str, dict[str, dict[str, float]]]:

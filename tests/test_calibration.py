@@ -208,5 +208,7 @@ def test_bad_input_is_a_sentence() -> None:
     for heard in (torch.ones(3).bool(), torch.ones(4)):
         with pytest.raises(ValueError, match="heard must be 4 booleans"):
             label_posterior(logits, given, torch.eye(3), heard=heard)
+    with pytest.raises(ValueError, match=r"heard_share must lie in \[0, 1\], got 50"):
+        label_posterior(logits, given, torch.eye(3), heard_share=50)
     with pytest.raises(ValueError, match="transition"):
         wrong_by_sureness(logits, given, torch.ones(3, 3))

@@ -106,3 +106,15 @@ def test_a_base_loss_is_that_of_the_records(title: str, row: str) -> None:
         assert f"({100 * cell['D̂ right']:.1f} in the run of the first row)" in PAGE
     else:
         assert f"D̂ is right for {100 * cell['D̂ right']:.1f} % of the labels there" in PAGE
+
+
+def test_what_is_learned_by_heart_after_the_best_epoch_is_that_of_the_records() -> None:
+    texts = []
+    for row, name in (("over gce", "GCE"), ("cal", "cross-entropy")):
+        file = ROOT / "results" / "composed" / COLUMN / row / "0" / "metrics.jsonl"
+        lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+        stage = [line for line in lines if line["stage"] == "cal"]
+        best = max(stage, key=lambda line: line["test_accuracy"])
+        repeated = (f"{line['memorisation']:.2f}" for line in (best, stage[-1]))
+        texts.append(f"{' to '.join(repeated)} over {name}")
+    assert f"goes from {texts[0]}, from {texts[1]}." in PAGE

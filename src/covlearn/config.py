@@ -124,7 +124,8 @@ class Leaf(NamedTuple):
 
 def leaves(value: Any, *, inside: str = "") -> Iterator[Leaf]:
     """Everything that can be set in a dataclass and in those inside it."""
-    hints, meaning = _hints(value.__class__), meanings(type(value))
+    kind: Any = type(value)
+    hints, meaning = _hints(kind), meanings(kind)
     for field in fields(value):
         path, item = inside + field.name, getattr(value, field.name)
         if is_dataclass(item):

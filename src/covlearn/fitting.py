@@ -3,9 +3,9 @@
 No clean label, noise rate or validation set is asked for. Whether labels are wrong is said by
 networks that were not trained on the label they judge: the method's own cross-fitted sieves or, if
 it has none, such sieves trained for the verdicts alone. If some are, which ones is read off the
-network that learned from D̂. With many images, where one sieve is trained for so few
-epochs that it memorises little, they are what it said of each image on average over them, and what
-the network says that learned from D̂.
+network that learned from D̂. With many images, where one sieve is trained for so few epochs that it
+memorises little, verdicts are what it said of each image on average over them, and what the network
+says that learned from D̂.
 """
 
 from collections.abc import Callable, Mapping, Sequence
