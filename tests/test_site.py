@@ -2,13 +2,14 @@
 
 import argparse
 import importlib
+import inspect
 import io
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -102,10 +103,40 @@ def test_the_api_pages_have_every_public_name(site: Path) -> None:
         for path in (ROOT / "src" / "covlearn").rglob("*.py")
         if "\n__all__ = " in path.read_text(encoding="utf-8")
     }
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    promised |= set(re.findall(r"^\| `(covlearn\.\w+)` \|", readme, re.MULTILINE))
+    contents = page("api/index.md")
+    promised |= set(re.findall(r"^\| `(covlearn\.\w+)` \|", contents, re.MULTILINE))
+    for name in covlearn.LATER:
+        assert f"`covlearn.{name}` is" in " ".join(contents.split())
     assert len(promised) > 15
     assert {name for name in promised if name not in documented} <= {"covlearn.integrations"}
+
+
+def test_the_api_pages_say_what_a_class_is_made_with(site: Path) -> None:
+    documented = re.findall(r"^::: (\S+)$", "\n".join(map(page, pages())), re.MULTILINE)
+    html = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
+    seen, missing = 0, []
+    for name in documented:
+        module = importlib.import_module(name)
+        for found in public(module):
+            made = getattr(module, found)
+            if not isinstance(made, type) or issubclass(made, Exception | Protocol):
+                continue
+            if getattr(made.__init__, "__module__", "").startswith("torch."):
+                continue  # made as its base is
+            try:
+                asked = list(inspect.signature(made).parameters)
+            except ValueError:  # a built-in base has none
+                continue
+            signature = html.partition(f'id="{name}.{found}"')[2].partition("</div>")[0]
+            text = re.sub(r"<[^>]+>", "", signature)
+            missing += [
+                f"{name}.{found}.{each}"
+                for each in asked
+                if not re.search(rf"\b{each}\b", text) and f'id="{name}.{found}.{each}"' not in html
+            ]
+            seen += len(asked)
+    assert missing == []
+    assert seen > 200
 
 
 def public(module: Any) -> list[str]:

@@ -15,14 +15,14 @@ Record = dict[str, float]
 
 
 class Outputs(NamedTuple):
-    """What a network says of a batch: logits (B, K), or (M, B, K) of a committee.
-
-    With mixup ``logits`` are those of the mixed inputs, ``plain`` those of the inputs themselves.
-    """
+    """What a network says of a batch."""
 
     logits: Tensor
+    """(B, K), or (M, B, K) of a committee; with mixup those of the mixed inputs."""
     features: Tensor | None = None
+    """What the last layer sees (B, D), where the objective asks for it."""
     plain: Tensor | None = None
+    """With mixup, the logits of the inputs themselves."""
 
 
 class Objective(nn.Module):

@@ -23,22 +23,29 @@ from covlearn.kinds import check_fields, checked, shown
 
 
 class Mix(NamedTuple):
-    """What mixup adds to a batch: mixed inputs, the partners' labels, the inputs' own share, and
-    the partners' positions in the training set."""
+    """What mixup adds to a batch."""
 
     x: Tensor
+    """Mixed inputs."""
     y: Tensor
+    """The partners' labels (B,)."""
     share: Tensor
+    """The inputs' own share in the mixture (B,)."""
     idx: Tensor
+    """The partners' positions in the training set (B,)."""
 
 
 class Batch(NamedTuple):
-    """What a step sees: inputs, noisy labels, positions in the training set, perhaps a mixture."""
+    """What a step sees: no clean label is in it."""
 
     x: Tensor
+    """Inputs, augmented."""
     y: Tensor
+    """Noisy labels (B,)."""
     idx: Tensor
+    """Positions in the training set (B,)."""
     mix: Mix | None = None
+    """With mixup, what it adds."""
 
 
 class Raw(NamedTuple):

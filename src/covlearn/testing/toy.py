@@ -28,8 +28,11 @@ class Toy(NamedTuple):
     """Three clouds in eight dimensions, or images of three colours, a fifth wrongly labelled."""
 
     split: Split
+    """For training, with noisy labels."""
     clean: Tensor
+    """The right labels of ``split``."""
     test: Split
+    """For evaluation, with right labels."""
 
 
 @checked
