@@ -35,6 +35,12 @@ def blocks(name: str) -> list[Block]:
     return [Block(*found) for found in FENCE.findall(page(name))]
 
 
+def typed(text: str) -> list[str]:
+    """The lines of a block that are typed into a shell, whole and without comments."""
+    lines = (line.partition(" #")[0].strip() for line in text.replace("\\\n", " ").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 def commands(text: str) -> Iterator[list[str]]:
     """The arguments of each ``covlearn`` command line of a block."""
     for line in text.replace("\\\n", " ").splitlines():

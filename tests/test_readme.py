@@ -124,7 +124,7 @@ def test_the_noises_of_the_peers_are_counted() -> None:
     settings = {cell["noise"] for cell in result("peers.json")["cells"]} - {"none"}
     kinds = {setting.partition(":")[0] for setting in settings}
     assert (len(kinds), len(settings)) == (5, 8)
-    for text in (README, (ROOT / "docs" / "fit.md").read_text(encoding="utf-8")):
+    for text in (README, (ROOT / "docs" / "fit_measured.md").read_text(encoding="utf-8")):
         assert "five kinds of noise at eight settings and none" in " ".join(text.split())
 
 

@@ -1,6 +1,5 @@
 """The documentation: it builds without a warning, its code runs, and what is generated is current."""
 
-import argparse
 import importlib
 import inspect
 import io
@@ -12,38 +11,31 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
 from PIL import Image
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 import covlearn
-from covlearn import records
-from covlearn.cli import main, make_parser
-from covlearn.estimator import NoisyLabelClassifier
 from covlearn.methods import METHODS
 from covlearn.noise.registry import GENERATORS
 from tests.report.browser import Browser, find_chromium
-from tests.site_pages import DOCS, blocks, commands, mentioned, page, pages
+from tests.site_pages import DOCS, page, pages
 from tools import noise_pictures
 from tools.docstrings import as_markdown
 from tools.pages import BEYOND, filled, shown, spread
 
 ROOT = DOCS.parent
-# Pages whose blocks other tests run or compare, all of them, with what those need.
-ELSEWHERE = {
-    "extending.md": "tests/test_house_checks.py",
-    "inputs.md": "tests/inputs/test_page.py",
-    "plug_in.md": "tests/integrations/test_page.py",
-}
-RUN_WHOLE = ("extending_parts.md", "noise.md", "start/my_data.md", "start/my_table.md")
-# Not run with the pages above: they fetch data, or take minutes.
-NOT_RUN = (["data", "fetch"], ["bench", "benchmarks/table1.toml"], ["bench", "small.toml"])
-
 # Pages that are read first: what they show of code is seen whole on a usual screen.
 NO_SCROLLING = (
-    *("index", "start/my_data", "start/my_loop", "start/my_table", "faq", "fit"),
+    *(
+        "index",
+        "start/my_data",
+        "start/my_loop",
+        "start/my_table",
+        "faq",
+        "fit",
+        "fit_works",
+        "fit_measured",
+    ),
     *("diagnose", "report", "noise", "glossary", "threats", "extending_parts", "scaling", "theory"),
 )
 
@@ -262,130 +254,3 @@ def test_pictures_are_current(name: str) -> None:
     kept = Image.open(DOCS / "pictures" / "noise" / f"{name}.png").convert("L")
     # Letters and edges may differ by a shade with another version of the fonts.
     assert np.abs(now - np.asarray(kept, dtype=float)).mean() < 1, "run python -m tools.pages"
-
-
-# ---- What is typed ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", pages())
-def test_command_lines_are_understood(name: str) -> None:
-    parser = make_parser()
-    for language, _, text in blocks(name):
-        if language in ("", "sh"):
-            for words in commands(text):
-                parser.parse_args(words)  # exits with 2 where an option does not exist
-    (subcommands,) = (
-        action.choices
-        for action in parser._actions
-        if isinstance(action, argparse._SubParsersAction)
-    )
-    for words in mentioned(name):
-        if words[0].startswith("-"):
-            continue
-        assert words[0] in subcommands, words
-        known = subcommands[words[0]]._option_string_actions
-        for word in words:
-            if word.startswith("--"):
-                assert word in known, words
-
-
-def test_command_lines_are_found() -> None:
-    found = [words for name in pages() for b in blocks(name) for words in commands(b.text)]
-    assert len(found) > 50
-    with pytest.raises(SystemExit):
-        make_parser().parse_args(["fit", "x.csv", "--no-such-option"])
-
-
-@pytest.fixture
-def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A folder to stand in with the files that pages speak of, and their names in Python."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    table, target = load_breast_cancer(return_X_y=True, as_frame=True)
-    table.head(30).to_csv("new.csv", index=False)
-    flipped = np.random.default_rng(0).choice(len(table), size=60, replace=False)
-    target[flipped] = 1 - target[flipped]
-    table["diagnosis"] = target.map({0: "malignant", 1: "benign"})
-    table.to_csv("cells.csv", index=False)
-    pd.DataFrame({"id": [0, 1], "label": ["malignant", "malignant"]}).to_csv(
-        "decisions.csv", index=False
-    )
-    return {}
-
-
-@pytest.mark.parametrize("name", RUN_WHOLE)
-def test_whole_pages_run(
-    name: str, prepared: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    for language, title, text in blocks(name):
-        if title:
-            Path(title).write_text(text, encoding="utf-8")
-        elif language == "python":
-            with torch.random.fork_rng(devices=[]):
-                exec(text, prepared)
-        elif language == "sh":
-            for words in commands(text):
-                only_looks = "--dry-run" in words or "--only" in words
-                if words[:2] in NOT_RUN and not (only_looks and words[1] == "small.toml"):
-                    continue
-                assert main(words) == 0, (words, capsys.readouterr().err)
-    if name == "start/my_data.md":
-        judged = prepared["model"].label_issues_
-        assert (judged["decision"].iloc[prepared["wrong"]] != "keep").mean() > 0.5
-        assert (judged["decision"] != "keep").mean() < 0.2
-        assert Path("compared.html").is_file()
-        assert len(pd.read_csv("preds.csv")) == 30
-    if name == "start/my_table.md":  # what is typed and what Python does are one run
-        typed, called = (records.read(Path("runs") / run) for run in ("cal", "cal-0"))
-        assert typed.config["holdout"] == called.config["holdout"] == 0.1
-        assert typed.config["method"] == called.config["method"]
-        if not torch.cuda.is_available():  # where the command line would take another device
-            assert typed.result is not None
-            assert called.result is not None
-            assert typed.result.test_accuracy == called.result.test_accuracy
-
-
-def test_the_loop_repairs_labels() -> None:
-    names: dict[str, Any] = {}
-    with torch.random.fork_rng(devices=[]):
-        for block in blocks("start/my_loop.md"):
-            assert block.language == "python"
-            before = dict(names)
-            exec(block.text, names)
-            if not before:
-                clean = torch.from_numpy(names["clean"])
-                right = (names["noisy"] == clean).float().mean()
-                repaired = (names["refined"].label == clean).float().mean()
-                assert repaired > right + 0.2
-
-
-def test_the_blocks_of_reference_pages_run() -> None:
-    X, y = load_wine(return_X_y=True)
-    names: dict[str, Any] = {"X": X, "y": y, "X_new": X[:3]}
-    run_python("fit.md", names)
-    assert isinstance(names["model"], NoisyLabelClassifier)
-    pixels, digit = load_digits(return_X_y=True)
-    run_python("diagnose.md", names | {"features": pixels[:600] / 16, "given": digit[:600]})
-    run_python("theory.md", {})
-
-
-def run_python(name: str, names: dict[str, Any]) -> None:
-    found = [block.text for block in blocks(name) if block.language in ("py", "python")]
-    assert found, name
-    for text in found:
-        exec(text, names)
-
-
-def test_no_page_has_code_that_nobody_runs() -> None:
-    ran = {*ELSEWHERE, *RUN_WHOLE, "start/my_loop.md", "fit.md", "diagnose.md", "theory.md"}
-    with_code = {
-        name for name in pages() if any(b.language in ("py", "python") for b in blocks(name))
-    }
-    assert with_code <= ran
-    for name, test in ELSEWHERE.items():
-        assert f'"{name}"' in (ROOT / test).read_text(encoding="utf-8")
-    # An unnamed block may be a command or a picture of a tree, but not Python.
-    for name in pages():
-        for language, _, text in blocks(name):
-            assert language in ("", "sh", "py", "python", "toml", "text"), (name, language)
-            assert language or "import " not in text, name

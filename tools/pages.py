@@ -18,7 +18,7 @@ from covlearn.config import as_text, leaves
 from covlearn.methods import METHODS
 from covlearn.methods.presets import DATA, PRESETS, preset
 from covlearn.noise.registry import GENERATORS, PUBLISHED
-from tools import noise_pictures
+from tools import fit_figures, noise_pictures
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -208,6 +208,15 @@ def published(_: str) -> str:
     return table(["file", "data", "rate", "drawn again", "note", "SHA-256 of its labels"], rows)
 
 
+# ---- How good fit is --------------------------------------------------------------------------
+
+
+def fit_table(name: str) -> str:
+    """A table of what was measured of ``covlearn fit``."""
+    columns, *rows = fit_figures.TABLES[name]()
+    return table(columns, rows)
+
+
 # ---- Versions ---------------------------------------------------------------------------------
 
 
@@ -229,6 +238,7 @@ PARTS: dict[str, Callable[[str], str]] = {
     "generators": all_generators,
     "card": card,
     "published": published,
+    "fit": fit_table,
     "matrix": matrix,
 }
 
