@@ -84,3 +84,14 @@ def test_loader() -> None:
         cells = [f"{part['times_the_bare_loop'][entry]:.2f}" for part in (small, large)]
         assert f"| {title} | {cells[0]} | {cells[1]} |" in page
     assert small["memory"]["growth_mib"] <= 0  # "did not grow"
+
+
+def test_reading_beside_a_gpu() -> None:
+    training = results("scale/loader_gpu.json")["small"]["training"]
+    page = " ".join(PAGE.split())
+    with_loader, at_hand = (
+        training[f"ms_a_step_{name}"] for name in ("with_the_loader", "of_a_batch_at_hand")
+    )
+    assert f"takes {with_loader / at_hand:.3f} times as long" in page
+    assert f"the step takes {at_hand:.0f} (small files" in page
+    assert f"a batch in {training['ms_a_batch_of_the_loader_alone']:.1f} ms" in page
