@@ -5,7 +5,6 @@ come from the code, figures from the files under results/. A test fails where a 
 this writes.
 """
 
-import inspect
 import json
 import re
 import tomllib
