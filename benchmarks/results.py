@@ -45,10 +45,19 @@ def page(tables: Sequence[Path], results: Path) -> str:
         write_summary(table, folder)
         text = (folder / "table.md").read_text(encoding="utf-8")
         lines += ["", text.replace("\n## ", "\n### ").replace("# ", "## ", 1).rstrip()]
-        for picture in draw(table, folder, folder / "figures"):
+        pictures = draw(table, folder, folder / "figures")
+        remove_others(folder / "figures", pictures)
+        for picture in pictures:
             name = picture.relative_to(results).as_posix()
             lines += ["", f"![{picture.stem.replace('_', ' ')}]({name})"]
     return "\n".join(lines) + "\n"
+
+
+def remove_others(folder: Path, drawn: Sequence[Path]) -> None:
+    """Of rows that are no more, and of runs that were left out since, no picture stays behind."""
+    for picture in folder.glob("*.png"):
+        if picture not in drawn:
+            picture.unlink()
 
 
 def main() -> None:
