@@ -1,6 +1,7 @@
 """The pictures of the tables: what is joined, which row is which, and that nothing is cut off."""
 
 import math
+import re
 import shutil
 from dataclasses import replace
 from itertools import combinations
@@ -256,3 +257,12 @@ def test_pictures_of_what_is_no_more_do_not_stay(tmp_path: Path) -> None:
     there = {path.name for path in (tmp_path / "table4" / "figures").iterdir()}
     assert there == made | {"notes.txt"}  # and nothing but pictures goes
     assert all(f"(table4/figures/{name})" in text for name in made)
+
+
+def test_every_committed_picture_is_on_its_page() -> None:
+    for folder in (RESULTS, RESULTS / "beyond"):
+        text = (folder / "README.md").read_text(encoding="utf-8")
+        shown = re.findall(r"^!\[.*\]\((.+)\)$", text, re.MULTILINE)
+        there = {path.relative_to(folder).as_posix() for path in folder.glob("*/figures/*.png")}
+        assert sorted(shown) == sorted(there)
+        assert all((folder / name).stat().st_size <= 120 * 1024 for name in there)
