@@ -20,10 +20,16 @@ class Case:
 
     name: str
     argv: tuple[str, ...]
+    place: str = "--out"
+    """The option that names the folder."""
+    again: tuple[str, ...] = ("--resume",)
+    """What it takes to go on."""
+    weight: int = 1
+    """How many times as often as others it is killed: those of many stages want more."""
 
 
 def cases(folder: Path) -> list[Case]:
-    """Every method, what CAL has beside its defaults, images that stay in files, and fit."""
+    """Every method, what CAL has beside its defaults, images that stay in files, fit, and a table."""
     points, images, table, clothes = (
         folder / name for name in ("points.npz", "images.npz", "points.csv", "clothes")
     )
@@ -48,9 +54,24 @@ def cases(folder: Path) -> list[Case]:
     fit = ("fit", str(table), "--label", "label", "--device", "cpu")
     return [
         *found,
-        Case("fit", (*fit, *short)),
-        Case("fit, method ce", (*fit, "--method", "ce", "--set", "plan.epochs=3")),
+        Case("fit", (*fit, *short), weight=6),
+        Case("fit, method ce", (*fit, "--method", "ce", "--set", "plan.epochs=3"), weight=4),
+        Case("bench", ("bench", write_table(folder, points), "--device", "cpu"), "--folder", ()),
     ]
+
+
+def write_table(folder: Path, data: Path) -> str:
+    """Two rows that share a stage, and two trials of each."""
+    file = folder / "table.toml"
+    epochs = "settings = ['sieve_plan.epochs=2', 'plan.epochs=2', 'net.hidden=[32]'"
+    file.write_text(
+        "title = 'A table'\npreset = 'defaults'\ntrials = 2\nfigure = 'last'\nnet = 'mlp'\n"
+        f"[[columns]]\nname = 'points'\ndata = '{data}'\nnoise = 'none'\n"
+        f"[[rows]]\nname = 'cal'\nmethod = 'cal'\n{epochs}]\n"
+        f"[[rows]]\nname = 'relabel'\nmethod = 'cal'\n{epochs}, 'relabel=true']\n",
+        encoding="utf-8",
+    )
+    return str(file)
 
 
 def train_case(name: str, method: Method, data: Path) -> Case:

@@ -93,7 +93,7 @@ class Running:
         self.note("start")
         self.pid = os.fork()
         if self.pid == 0:
-            self.work([*case.argv, "--out", str(folder), "--resume"], log, every_epoch)
+            self.work([*case.argv, case.place, str(folder), *case.again], log, every_epoch)
 
     def note(self, where: str) -> None:
         """Said by the run itself, in memory that outlives it."""
@@ -159,13 +159,12 @@ class Running:
 
     def partials(self) -> list[str]:
         """Names of files that are being written."""
-        found = []
-        for place in (self.folder, self.folder / records.STAGES):
-            try:
-                found += [name for name in os.listdir(place) if name.endswith(records.PARTIAL)]
-            except FileNotFoundError:
-                continue
-        return found
+        return [
+            name
+            for _, _, names in os.walk(self.folder)
+            for name in names
+            if name.endswith(records.PARTIAL)
+        ]
 
 
 # --- kills
@@ -180,9 +179,11 @@ def hunted(case: Case, kills: int, place: Path, draw: random.Random) -> Iterator
     if code:
         raise RuntimeError(f"{case.name} failed undisturbed:\n{log.read_text()}")
     stages: dict[str, float] = {}
-    for line in records.read_metrics(whole):
-        stages[line["stage"]] = stages.get(line["stage"], 0.0) + line["seconds"]
-    files = [*os.listdir(whole), *(f"{stage}.pt" for stage in stages)]
+    for metrics in whole.rglob(records.METRICS):  # of a table there are several
+        for line in records.read_metrics(metrics.parent):
+            stages[line["stage"]] = stages.get(line["stage"], 0.0) + line["seconds"]
+    files = {path.name for path in whole.rglob("*") if path.is_file()}
+    files |= {f"{stage}.pt" for stage in stages}
     tally = Tally(stages, sorted(files), time.monotonic() - started)
     aims = itertools.cycle(AIMS)
     while tally.kills.total() < kills:
@@ -215,7 +216,8 @@ def until(aim: str, run: Running, tally: Tally, draw: random.Random) -> Callable
     """Whether it is time to kill."""
     started = time.monotonic()
     if aim == "writing":
-        names = [name for name in tally.files if not (run.folder / name).exists()]
+        there = {name for _, _, names in os.walk(run.folder) for name in names}
+        names = [name for name in tally.files if name not in there] or tally.files
         name = min(names, key=lambda name: (tally.writing[name], draw.random()))
         return lambda: any(partial.startswith(f"{name}.") for partial in run.partials())
     if aim == "any moment":
@@ -236,10 +238,8 @@ def until(aim: str, run: Running, tally: Tally, draw: random.Random) -> Callable
 def half_written(run: Running) -> list[str]:
     """The files, without the numbers of the process, that a kill left half written."""
     names = [re.sub(r"\.[\d-]+\.partial$", "", name) for name in run.partials()]
-    metrics = run.folder / records.METRICS
-    if metrics.exists() and not metrics.read_bytes().endswith(b"\n"):
-        names.append(records.METRICS)
-    return names
+    unfinished = (m for m in run.folder.rglob(records.METRICS) if m.read_bytes()[-1:] != b"\n")
+    return names + [metrics.name for metrics in unfinished]
 
 
 def differences(folder: Path, other: Path) -> list[str]:
@@ -280,7 +280,7 @@ def timeless(value: Any) -> Any:
 def kill_all(
     kills: int, names: list[str] | None, seed: int, show: Callable[[str, int, int], None]
 ) -> dict[str, Any]:
-    """Divides the kills among the cases; what came of it."""
+    """Divides the kills among the cases, by their weights; what came of it."""
     draw = random.Random(seed)
     tallies: dict[str, Tally] = {}
     with tempfile.TemporaryDirectory(prefix="covlearn-faults-") as place:
@@ -289,7 +289,7 @@ def kill_all(
         for number, case in enumerate(chosen):
             folder = Path(place) / f"case{number}"
             folder.mkdir()
-            share = (kills - done) // (len(chosen) - number)
+            share = (kills - done) * case.weight // sum(c.weight for c in chosen[number:])
             for tally in hunted(case, share, folder, draw):
                 tallies[case.name] = tally
                 done += 1
