@@ -29,7 +29,7 @@ class Case:
 
 
 def cases(folder: Path) -> list[Case]:
-    """Every method, what CAL has beside its defaults, images that stay in files, fit, and a table."""
+    """Every method, what CAL has beside its defaults, images in files, fit, and a table."""
     points, images, table, clothes = (
         folder / name for name in ("points.npz", "images.npz", "points.csv", "clothes")
     )
