@@ -3,8 +3,10 @@
 import fcntl
 import importlib
 import json
+import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from covlearn.bench import execute
 from covlearn.bench.execute import run_cells
 from covlearn.bench.table import cells_of, read_table
 from covlearn.locks import held
+from covlearn.noise import registry
 from tests.bench_table import TOML, command, small_table
 
 
@@ -111,6 +114,119 @@ def test_the_rate_is_in_the_files_where_the_noise_alone_says_it(small: Path) -> 
     small.write_text(small.read_text().replace("rate = 0.4\n", ""))
     assert command(small, "--trials", "1", "--only", "row=ce") == 0
     assert cells_in(small)["ce", "data/0.4"]["rate"] == 0.4
+
+
+# ---- Published labels ---------------------------------------------------------------------------
+
+
+PUBLISHED_TOML = TOML.replace(
+    'noise = "symmetric:0.2"\nrate = 0.2',
+    'noise = "symmetric:0.2"\nrate = 0.2\npublished = "IDN_0.2_C10.npz"',
+)
+ONLY = ("--trials", "1", "--only", "row=ce,column=data/0.2")
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table whose trial 0 has published labels, and the folder with their file."""
+    small = small_table(tmp_path, PUBLISHED_TOML)
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    clean = np.load(tmp_path / "data.npz")["y"]
+    noisy = np.where(np.arange(40) % 5 == 0, 1 - clean, clean)
+    np.savez(folder / "IDN_0.2_C10.npz", noisy=noisy, clean=clean)
+    entry = registry.PUBLISHED["IDN_0.2_C10"]
+    entry = replace(entry, num_classes=2, sha256=registry.label_digest(noisy))
+    monkeypatch.setitem(registry.PUBLISHED, "IDN_0.2_C10", entry)
+    return small
+
+
+def test_published_labels_are_those_of_the_registry(published: Path) -> None:
+    theirs = ("--published", str(published.parent / "theirs"))
+    assert command(published, *ONLY, *theirs) == 0
+    assert cells_in(published)["ce", "data/0.2"]["n"] == 1
+    config = records.read_config(published.parent / "runs/data/0.2/ce/0")
+    assert (config["job"]["noise"], config["noise"]["variant"]) == ("published:0.2", "IDN_0.2_C10")
+    assert command(published, *ONLY, *theirs, "--dry-run") == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "came"),
+    [
+        (lambda noisy: np.where(np.arange(40) == 7, 1 - noisy, noisy), "none of the published"),
+        (lambda noisy: np.roll(noisy, 1), "none of the published"),
+        # Which a digest of bytes would not tell apart.
+        (lambda noisy: np.where(np.arange(40) == 7, noisy + 256, noisy), "do not lie in 0…255"),
+    ],
+    ids=["one label", "another order", "beyond a byte"],
+)
+def test_another_file_under_the_name_of_a_published_one_is_refused(
+    published: Path, capsys: pytest.CaptureFixture[str], change: Any, came: str
+) -> None:
+    file = published.parent / "theirs" / "IDN_0.2_C10.npz"
+    arrays = dict(np.load(file))
+    np.savez(file, **(arrays | {"noisy": change(arrays["noisy"])}))
+    for options in (["--dry-run"], []):
+        assert command(published, *ONLY, "--published", str(file.parent), *options) == 2
+        said = capsys.readouterr().err
+        assert f"column data/0.2: {file} must hold the labels published as IDN_0.2_C10" in said
+        assert came in said
+        assert "put the authors' file there" in said
+        assert said.count("\n") == 1
+    assert not (published.parent / "runs").exists()
+
+
+def test_the_files_of_the_authors_are_told_apart(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = shutil.copytree(shared_data / "published", tmp_path / "theirs")
+    table = Path(__file__).resolve().parents[1] / "benchmarks" / "table1.toml"
+    asked = ("--trials", "1", "--dry-run", "--published", str(theirs))
+    assert command_on(table, tmp_path, *asked) == 0
+    (theirs / "IDN_0.4_C10.pt").chmod(0o644)
+    shutil.copyfile(theirs / "IDN_0.2_C10.pt", theirs / "IDN_0.4_C10.pt")
+    assert command_on(table, tmp_path, *asked) == 2
+    assert re.search(
+        r"column cifar10/0.4: .*IDN_0.4_C10.pt must hold .* IDN_0.4_C10 .*, got those of "
+        "IDN_0.2_C10 ",
+        capsys.readouterr().err,
+    )
+
+
+def command_on(table: Path, folder: Path, *arguments: str) -> int:
+    return cli.main(["bench", str(table), "--folder", str(folder / "runs"), *arguments])
+
+
+def test_a_run_on_other_labels_does_not_count_as_one_on_published_ones(
+    published: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As runs were recorded whose file nobody had looked at."""
+    theirs = ("--published", str(published.parent / "theirs"))
+    assert command(published, *ONLY, *theirs) == 0
+    place = published.parent / "runs/data/0.2/ce/0"
+    config = json.loads((place / records.CONFIG).read_text())
+    config["noise"]["variant"] = "file"
+    (place / records.CONFIG).write_text(json.dumps(config))
+    capsys.readouterr()
+    assert command(published, *ONLY, *theirs, "--dry-run") == 1
+    why = "the noisy labels are not those published as IDN_0.2_C10"
+    assert why in capsys.readouterr().out
+    assert command(published, *ONLY, *theirs) == 1
+    assert f"holds a run of another configuration: {why}" in capsys.readouterr().err
+    assert cells_in(published)["ce", "data/0.2"]["n"] == 0
+    assert f"data/0.2/ce/0: {why}" in (published.parent / "runs/table.md").read_text()
+
+
+def test_labels_that_cannot_be_drawn_need_the_folder_of_the_published_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Path(__file__).resolve().parents[1] / "benchmarks" / "table1.toml"
+    only = ("--trials", "1", "--only", "row=cal,rate=0.4,data=cifar100", "--dry-run")
+    assert command_on(table, tmp_path, *only) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("cifar100/0.4/cal/0: 166 epochs, but IDN_0.4_C100 cannot be drawn")
+    assert said[0].endswith("as --published FOLDER")
+    assert said[1].endswith("166 epochs in all at most; 1 need --published FOLDER, as said above")
 
 
 # ---- What is refused before the first cell ------------------------------------------------------

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from covlearn import records
+from covlearn.bench.found import other_run
+from covlearn.bench.published import check_published_file, published_file
 from covlearn.bench.table import Cell, Table, job_of
 from covlearn.config import typed
 from covlearn.data.cifar import CIFAR
 from covlearn.data.sources import Source, check_data_name, check_noise, is_folder, load_data
 from covlearn.engine import Plan
 from covlearn.evaluation import Progress
-from covlearn.job import Job, make_machine, other_than, protocol_of, run_job, settled
+from covlearn.job import Job, make_machine, protocol_of, run_job, settled
 from covlearn.locks import Held, in_use
 from covlearn.methods import Method
 from covlearn.nets import builder_of
@@ -70,6 +72,7 @@ def check_jobs(
     With the ``folder`` of a table that is run on this machine, the files must be there of cells
     that are not finished.
     """
+    looked_at = set()  # rows have their files in common
     for cell in cells:
         job = typed(Job, job_of(table, cell, settings))
         try:
@@ -90,10 +93,10 @@ def check_jobs(
             check_noise_of(job.data, job.noise)
             if folder is not None and not (folder / cell.path / records.RESULT).exists():
                 check_files(job)
-            if cell.trial == 0 and published is not None and cell.column.published is not None:
-                file = published / cell.column.published
-                if not file.is_file():
-                    raise ValueError(f"there is no published file {file}")
+            file = published_file(cell, job, published)
+            if file is not None and (file, job.noise) not in looked_at:
+                check_published_file(file, job)
+                looked_at.add((file, job.noise))
         except ValueError as error:
             raise ValueError(f"column {cell.column.name}: {error}") from error
 
@@ -156,8 +159,8 @@ def run_cells(
     for path, cell in by_path.items():
         recorded = job_of(table, cell, settings)
         job = typed(Job, recorded)
-        if published is not None and job.noise.startswith("published:"):
-            job = replace(job, noise=f"file:{published / (cell.column.published or '')}")
+        if (file := published_file(cell, job, published)) is not None:
+            job = replace(job, noise=f"file:{file}")
         place = folder / path
         tasks[path] = Task(job, recorded, place, place.parents[1] / SHARED / place.name, device,
                            keep_models)  # fmt: skip
@@ -232,7 +235,7 @@ def in_words(error: Exception) -> str:
 def finished(task: Task) -> Result | None:
     """The result of a run that was made on whichever machine, if it was this job's."""
     there = records.read(task.folder)
-    differing = other_than(there.config, task.recorded)
+    differing = other_run(there.config, task.recorded)
     if differing:
         raise ValueError(
             f"{task.folder} holds a run of another configuration: {'; '.join(differing[:3])}; "

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from covlearn import records
+from covlearn.bench.published import not_as_published
 from covlearn.bench.table import Cell, Column, Row, Table, job_of
 from covlearn.job import other_than
 
@@ -62,13 +63,18 @@ def _of_row(
             left_out.append(f"{name}: {error}")
             continue
         job = job_of(table, Cell(row, column, trial), settings)
-        differing = other_than(config, job)
+        differing = other_run(config, job)
         if differing:
             left_out.append(f"{name}: {'; '.join(differing[:3])}")
         elif result is not None:
             results[trial] = (result, there)
             digests[there] = config["data"]
     return results, left_out
+
+
+def other_run(config: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
+    """Where a recorded run is not the one that a job would make, in words."""
+    return [*other_than(config, job), *not_as_published(config, job)]
 
 
 def _odd(digests: Mapping[Path, Mapping[str, Any]]) -> dict[Path, str]:

@@ -88,7 +88,7 @@ def bench(args: argparse.Namespace) -> int:
     here = folder if args.on is None else None
     check_jobs(table, cells, settings=args.set, published=args.published, folder=here)
     if args.dry_run:
-        return forecast(table, cells, folder, args.set)
+        return forecast(table, cells, folder, args.set, args.published)
     done = {cell.path for cell in cells if (folder / cell.path / records.RESULT).exists()}
     entries = write_summary(table, folder, args.set)
     failures: list[Outcome] = []
@@ -151,26 +151,35 @@ def check_options(args: argparse.Namespace, trials: int) -> None:
         raise ValueError(f"--gpus is a share ≥ 0 of a GPU, and goes with --on, got {args.gpus:g}")
 
 
-def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: list[str]) -> int:
+def forecast(
+    table: "Table",
+    cells: "Sequence[Cell]",
+    folder: Path,
+    settings: list[str],
+    published: Path | None,
+) -> int:
     """The cells that are not done, with the epochs of each; nothing is written.
 
-    1 where a cell would fail, since its folder holds another run or a damaged one.
+    1 where a cell would fail, as the run would end with: its folder holds another run or a damaged
+    one, or its labels cannot be drawn. The latter count, for they only want ``--published``.
     """
     from covlearn import records  # noqa: PLC0415
+    from covlearn.bench.found import other_run  # noqa: PLC0415
+    from covlearn.bench.published import check_labels_at_hand  # noqa: PLC0415
     from covlearn.bench.table import job_of  # noqa: PLC0415
     from covlearn.config import typed  # noqa: PLC0415
     from covlearn.engine import Plan  # noqa: PLC0415
-    from covlearn.job import Job, other_than, settled  # noqa: PLC0415
+    from covlearn.job import Job, settled  # noqa: PLC0415
     from covlearn.methods import CAL  # noqa: PLC0415
     from covlearn.methods.crossfit import CrossFittedCAL  # noqa: PLC0415
 
     by_path = {cell.path: cell for cell in cells}
-    total = left = failing = 0
+    total = left = failing = without_labels = 0
     for path, cell in by_path.items():
-        job, place = job_of(table, cell, settings), folder / path
+        recorded, place = job_of(table, cell, settings), folder / path
         try:
             begun = (place / records.CONFIG).exists() or (place / records.RESULT).exists()
-            if begun and (differing := other_than(records.read_config(place), job)):
+            if begun and (differing := other_run(records.read_config(place), recorded)):
                 raise ValueError(
                     f"holds a run of another configuration: {'; '.join(differing[:3])}"
                 )
@@ -180,17 +189,26 @@ def forecast(table: "Table", cells: "Sequence[Cell]", folder: Path, settings: li
             failing += 1
             say(f"{path}: {one_line(str(error))}; choose another --folder, or delete it")
             continue
-        method = settled(typed(Job, job))[0]
+        job = typed(Job, recorded)
+        method = settled(job)[0]
         epochs = sum(value.epochs for value in vars(method).values() if isinstance(value, Plan))
         if isinstance(method, CrossFittedCAL):
             epochs = method.most_epochs
         elif isinstance(method, CAL):
             epochs += (method.rounds - 1) * method.plan.epochs
         total, left = total + epochs, left + 1
-        say(f"{path}: {epochs} epochs")
+        more = ""
+        try:
+            check_labels_at_hand(job, published)
+        except ValueError as error:
+            without_labels += 1
+            more = f", but {one_line(str(error))}"
+        say(f"{path}: {epochs} epochs{more}")
     more = f"; {failing} would fail, as said above" if failing else ""
+    if without_labels:
+        more += f"; {without_labels} need --published FOLDER, as said above"
     say(f"{left} of {len(by_path)} cells are to be run, {total:,} epochs in all at most{more}")
-    return 1 if failing else 0
+    return 1 if failing or without_labels else 0
 
 
 def named(progress: Any) -> Any:

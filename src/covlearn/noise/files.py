@@ -94,6 +94,21 @@ def path_and_name(place: str) -> tuple[str, str]:
 
 
 @checked
+def chosen_name(file: LabelFile) -> str:
+    """The set of noisy labels that is meant where none is named."""
+    for name in DEFAULT:
+        if name in file.noisy:
+            return name
+    first, *others = file.noisy
+    if others:
+        raise ValueError(
+            f"{file.path} holds several sets of labels, {', '.join(file.noisy)}; name one, as "
+            f"file:{file.path}#{first}"
+        )
+    return first
+
+
+@checked
 def labels_from_file(
     place: str, clean: NDArray[np.int64], *, num_classes: int, data: str
 ) -> NoisyLabels:
@@ -101,15 +116,7 @@ def labels_from_file(
     path, name = path_and_name(place)
     file = read_label_file(Path(path))
     _check_same(file, clean, data)
-    if not name:
-        name = next((key for key in DEFAULT if key in file.noisy), "")
-        if not name and len(file.noisy) > 1:
-            first = next(iter(file.noisy))
-            raise ValueError(
-                f"{path} holds several sets of labels, {', '.join(file.noisy)}; name one, as "
-                f"file:{path}#{first}"
-            )
-        name = name or next(iter(file.noisy))
+    name = name or chosen_name(file)
     if name not in file.noisy:
         raise ValueError(
             f"{path} holds the labels {', '.join(file.noisy)}, not {name!r}"

@@ -174,20 +174,42 @@ def published_entry(data: str, rate: float) -> Published:
 
 
 @checked
-def regenerated(entry: Published, x: Array, clean: NDArray[np.int64]) -> NoisyLabels:
-    """The labels of a published file from CIFAR's uint8 pixels (N, 3, 32, 32), bit for bit."""
+def published_with(data: str, rate: float) -> list[Published]:
+    """The files of a rate that may be meant: of CIFAR by its name, or in an .npz file."""
+    return [
+        entry
+        for entry in PUBLISHED.values()
+        if entry.rate == rate and (entry.data == data or data.endswith(".npz"))
+    ]
+
+
+@checked
+def check_can_be_drawn(entry: Published) -> None:
+    """The labels of some files cannot be drawn again, and have to be read from the file."""
     if entry.options is None:
         raise ValueError(
-            f"{entry.name} cannot be drawn again bit for bit ({entry.note}); pass the published "
-            f"file, as file:PATH/{entry.name}.pt"
+            f"{entry.name} cannot be drawn again bit for bit ({entry.note}); {_remedy(entry)}"
         )
+
+
+@checked
+def regenerated(entry: Published, x: Array, clean: NDArray[np.int64]) -> NoisyLabels:
+    """The labels of a published file from CIFAR's uint8 pixels (N, 3, 32, 32), bit for bit."""
+    check_can_be_drawn(entry)
     drawn = drawn_like(entry, x, clean, seed=0)
     if label_digest(drawn.label) != entry.sha256:
         raise ValueError(
             f"{entry.name} came out differently on this machine, whose arithmetic may round in "
-            f"another way; pass the published file, as file:PATH/{entry.name}.pt"
+            f"another way; {_remedy(entry)}"
         )
     return published_labels(entry, clean, drawn.label)
+
+
+def _remedy(entry: Published) -> str:
+    return (
+        f"pass the published file, as file:PATH/{entry.name}.pt, or its folder to covlearn bench, "
+        "as --published FOLDER"
+    )
 
 
 @checked
