@@ -2,11 +2,14 @@
 
 import csv
 import dataclasses
+import importlib.util
 import json
 import multiprocessing
 import pickle
+import re
 import shutil
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +131,9 @@ def test_the_table_is_written_after_each_cell_that_was_run_not_after_those_that_
     """Writing it reads all records, of a table of hundreds for seconds."""
     written = []
 
-    def watched(table: Any, folder: Path, settings: Any) -> Any:
+    def watched(table: Any, folder: Path, *options: Any) -> Any:
         written.append(len(list(folder.glob("*/*/*/*/result.json"))))
-        return write_summary(table, folder, settings)
+        return write_summary(table, folder, *options)
 
     monkeypatch.setattr("covlearn.bench.summary.write_summary", watched)
     assert command(small, "--only", "rate=0.2") == 0
@@ -150,6 +153,90 @@ def test_a_cell_that_fails_stops_no_other(small: Path, capsys: pytest.CaptureFix
     entries = {each.row.name: each for each in entries_of(small) if each.column.rate == 0.2}
     assert entries["ce"].ours is not None
     assert entries["gce"].ours is None
+    folder = small.parent / "runs"
+    assert captured.err.splitlines()[-1] == (
+        f"covlearn: 1 of 2 cells failed: data/0.2/gce/0; why is in {folder / 'table.md'}"
+    )
+    text = (folder / "table.md").read_text()
+    assert "— was not run, or failed as said below." in text
+    assert "- row gce, column data/0.2, trial 0: stage gce: epoch 0" in text
+    (failed,) = json.loads((folder / "table.json").read_text())["failed"]
+    assert (failed["row"], failed["column"], failed["trial"]) == ("gce", "data/0.2", 0)
+    assert failed["reason"].startswith("stage gce: epoch 0")
+    assert not list(empty_folders(folder))
+
+
+def empty_folders(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_dir() and not any(path.iterdir()))
+
+
+def test_what_failed_is_remembered_until_it_is_run_again(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = small.read_text()
+    small.write_text(text.replace('["plan.lr=0.01"]', '["plan.lr=1e30"]'))
+    assert command(small, "--trials", "1", "--only", "row=gce") == 1
+
+    def failed() -> list[str]:
+        whole = json.loads((small.parent / "runs" / "table.json").read_text())
+        return [each["column"] for each in whole["failed"]]
+
+    assert failed() == ["data/0.2", "data/0.4"]
+    assert not list(empty_folders(small.parent / "runs")), "not even those of the columns"
+    small.write_text(text)
+    assert command(small, "--trials", "0") == 0
+    assert failed() == ["data/0.2", "data/0.4"], "nothing was run again"
+    assert command(small, "--trials", "1", "--only", "row=gce,rate=0.2") == 0
+    assert failed() == ["data/0.4"]
+    (small.parent / "runs" / "table.json").write_text('{"failed": [1]}')
+    capsys.readouterr()
+    assert command(small, "--trials", "1") == 0
+    assert failed() == []
+    told = capsys.readouterr().err.splitlines()
+    new = [line.partition(": ")[0] for line in told if ": best" in line]
+    done = [line.partition(": ")[0] for line in told if ": done before, best" in line]
+    assert (new, done) == (
+        ["[1/4] data/0.2/ce/0", "[3/4] data/0.4/ce/0", "[4/4] data/0.4/gce/0"],
+        ["[2/4] data/0.2/gce/0"],
+    )
+
+
+def test_a_cell_whose_folder_holds_another_run_failed_too(small: Path) -> None:
+    only = ("--trials", "1", "--only", "row=ce,rate=0.2")
+    assert command(small, *only) == 0
+    assert command(small, *only, "--set", "plan.epochs=2") == 1
+    whole = json.loads((small.parent / "runs" / "table.json").read_text())
+    assert [each["reason"].partition(" holds ")[2] for each in whole["failed"]] == [
+        "a run of another configuration: method.plan.epochs is 3 there, 2 here; choose another "
+        "--folder, or delete it to run it again"
+    ]
+    assert (small.parent / "runs" / "data/0.2/ce/0" / records.RESULT).exists()
+
+
+def test_names_do_not_break_the_markdown(small: Path, tmp_path: Path) -> None:
+    text = small.read_text().replace('title = "CE"', 'title = "CE | L1\\nplain"')
+    small.write_text(text.replace("data/0.2", "data/0.2|a"))
+    table = read_table(small)
+    write_summary(table, tmp_path / "empty")
+    lines = (tmp_path / "empty" / "table.md").read_text().splitlines()
+    grid = [line for line in lines if line.startswith("|")]
+    assert grid[0] == r"| method | data/0.2\|a | data/0.4 |"
+    assert grid[2].startswith(r"| CE \| L1 plain | ")
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in grid} == {4}
+
+
+def test_pictures_without_matplotlib_are_refused_before_anything_is_run(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "matplotlib" else there(name)
+    )
+    pictures = ("--figures", str(small.parent / "pictures"))
+    for options in (["--dry-run"], []):
+        assert command(small, "--trials", "1", *pictures, *options) == 2
+        assert "pictures need matplotlib: pip install 'covlearn[plot]'" in capsys.readouterr().err
+    assert not (small.parent / "runs").exists()
 
 
 def test_a_table_that_was_cut_off_goes_on(

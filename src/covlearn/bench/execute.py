@@ -179,17 +179,24 @@ def run_cells(
             yield from side_by_side(tasks, processes)
 
     put_off: dict[str, Task] = {}
-    for last in (False, True):
-        now = put_off if last else tasks
-        for path, result, error in ended(now) if now else ():
-            if error == ELSEWHERE and not last:
-                put_off[path] = tasks[path]
-                continue
-            shared = tasks[path].shared
-            waiting.remove(shared)
-            if shared not in waiting:
-                clear(shared)  # checkpoints are large, and nobody asks
-            yield Outcome(by_path[path], result, error)
+    failed: list[Path] = []
+    try:
+        for last in (False, True):
+            now = put_off if last else tasks
+            for path, result, error in ended(now) if now else ():
+                if error == ELSEWHERE and not last:
+                    put_off[path] = tasks[path]
+                    continue
+                shared = tasks[path].shared
+                waiting.remove(shared)
+                if shared not in waiting:
+                    clear(shared)  # checkpoints are large, and nobody asks
+                if result is None and error != ELSEWHERE:
+                    failed.append(tasks[path].folder)
+                yield Outcome(by_path[path], result, error)
+    finally:  # not between cells: another one may just be making its folder there
+        for place in failed:
+            remove_if_empty(place, below=folder)
 
 
 def clear(shared: Path) -> None:
@@ -198,6 +205,19 @@ def clear(shared: Path) -> None:
         shutil.rmtree(shared, ignore_errors=True)
         with contextlib.suppress(OSError):  # other trials have theirs
             shared.parent.rmdir()
+
+
+def remove_if_empty(place: Path, *, below: Path) -> None:
+    """Removes a folder, and those above it that are empty then, as far as the table's."""
+    for each in (place, *place.parents):
+        if each == below:
+            return
+        try:
+            each.rmdir()
+        except FileNotFoundError:
+            continue  # nothing was begun
+        except OSError:
+            return  # something is in it
 
 
 def attempt(task: Task, progress: Progress | None = None) -> tuple[Result | None, str | None]:

@@ -28,8 +28,7 @@ MARKED = 10  # epochs from one marker of a curve to the next
 
 def draw(table: Table, folder: Path, out: Path, settings: Sequence[str] = ()) -> list[Path]:
     """Every picture that the table's finished runs allow, each under a name of its own."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError("pictures need matplotlib: pip install 'covlearn[plot]'")
+    check_can_draw()
     out.mkdir(parents=True, exist_ok=True)
     return [save(figure, out / f"{name}.png") for name, figure in figures(table, folder, settings)]
 
@@ -41,6 +40,12 @@ def figures(table: Table, folder: Path, settings: Sequence[str] = ()) -> Iterato
         yield from _of_column(table, column, found[column.name])
     if (figure := _against_rate(table, collect(table, folder, found))) is not None:
         yield "accuracy_by_rate", figure
+
+
+def check_can_draw() -> None:
+    """Says that matplotlib is missing, before a table is run whose pictures are asked for."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError("pictures need matplotlib: pip install 'covlearn[plot]'")
 
 
 def _of_column(table: Table, column: Column, found: Found) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from covlearn import cells, records
+from covlearn.bench.failed import TABLE_JSON, Failure, failed_lines
 from covlearn.bench.found import Found, found_in
 from covlearn.bench.table import FIGURES, Cell, Column, Row, Table, rate_of
 from covlearn.plain_files import read_json
@@ -237,10 +238,12 @@ def as_markdown(
     *,
     differences: Iterable[Difference] = (),
     environments: Mapping[str, int],
+    failed: Sequence[Failure] = (),
 ) -> str:
     """The table for a reader: ours, the paper's, the difference."""
     lines = [f"# {table.title}", ""]
-    lines += ["Test accuracy in percent, mean ± standard deviation over n trials. — was not run."]
+    lines += ["Test accuracy in percent, mean ± standard deviation over n trials. — was not run"]
+    lines[-1] += ", or failed as said below." if failed else "."
     if table.expected:
         lines[-1] += (
             " Each cell: ours by the paper's rule (n), the paper's, and the difference in points."
@@ -254,7 +257,7 @@ def as_markdown(
     if differences := list(differences):
         lines += ["", "## Paired differences", ""]
         lines += ["Trial by trial, in points: mean ± standard error (n).", ""]
-        lines += ["| difference | column | best epoch | last epoch |", "|---|---|---|---|"]
+        lines += [_line(["difference", "column", "best epoch", "last epoch"]), "|---|---|---|---|"]
         by_place: dict[tuple[str, str], dict[str, str]] = {}
         for gap in differences:
             error = "" if gap.error is None else f" ± {gap.error:.2f}"
@@ -262,8 +265,9 @@ def as_markdown(
             place[gap.rule] = f"{gap.mean:+.2f}{error} ({gap.n})"
         for (name, column), shown_gaps in by_place.items():
             cells = [name, column, *(shown_gaps.get(rule, NOTHING) for rule in ("best", "last"))]
-            lines.append(f"| {' | '.join(cells)} |")
+            lines.append(_line(cells))
     lines += _refined_lines(entries)
+    lines += failed_lines(failed)
     if left_out := [text for each in entries for text in each.left_out]:
         lines += ["", "## Left out", "", "Runs in the folder that are not of this table:", ""]
         lines += [f"- {text}" for text in dict.fromkeys(left_out)]
@@ -303,8 +307,10 @@ def environments_of(entries: Iterable[Entry], folder: Path) -> dict[str, int]:
     return seen
 
 
-def write_summary(table: Table, folder: Path, settings: Sequence[str] = ()) -> list[Entry]:
-    """The table in the folder, from the records that are there.
+def write_summary(
+    table: Table, folder: Path, settings: Sequence[str] = (), failed: Sequence[Failure] = ()
+) -> list[Entry]:
+    """The table in the folder, from the records that are there, and the cells that failed.
 
     As table.md, table.csv and table.json, and in trials.csv with a line a trial.
     """
@@ -312,7 +318,9 @@ def write_summary(table: Table, folder: Path, settings: Sequence[str] = ()) -> l
     entries = collect(table, folder, found)
     environments = environments_of(entries, folder)
     rows, differences = as_rows(entries), paired(table, found)
-    text = as_markdown(table, entries, differences=differences, environments=environments)
+    text = as_markdown(
+        table, entries, differences=differences, environments=environments, failed=failed
+    )
     records.write_bytes(folder / "table.md", text.encode())
     _write_rows(folder / "table.csv", rows)
     _write_rows(folder / "trials.csv", trial_rows(entries))
@@ -321,8 +329,9 @@ def write_summary(table: Table, folder: Path, settings: Sequence[str] = ()) -> l
         "environments": environments,
         "cells": rows,
         "differences": [asdict(gap) for gap in differences],
+        "failed": [asdict(each) for each in failed],
     }
-    records.write_bytes(folder / "table.json", (json.dumps(whole, indent=2) + "\n").encode())
+    records.write_bytes(folder / TABLE_JSON, (json.dumps(whole, indent=2) + "\n").encode())
     return entries
 
 
@@ -346,21 +355,27 @@ def _refined_lines(entries: Iterable[Entry]) -> list[str]:
         "in hindsight.",
         "",
     ]
-    lines += [f"| method | column | n | {' | '.join(names)} |", "|" + "---|" * (3 + len(names))]
+    lines += [_line(["method", "column", "n", *names]), "|" + "---|" * (3 + len(names))]
     for each in shown:
         figures = [
             f"{each.refined[name]:.3f}" if name in each.refined else NOTHING for name in names
         ]
         place = [each.row.title or each.row.name, each.column.name, str(len(each.trials))]
-        lines.append(f"| {' | '.join([*place, *figures])} |")
+        lines.append(_line([*place, *figures]))
     return lines
 
 
 def _grid(table: Table, entries: list[Entry], text: Any) -> list[str]:
     by_place = {(each.row.name, each.column.name): each for each in entries}
     head = ["method", *(column.name for column in table.columns)]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    lines = [_line(head), "|" + "---|" * len(head)]
     for row in table.rows:
         cells = [text(by_place[row.name, column.name]) for column in table.columns]
-        lines.append(f"| {' | '.join([row.title or row.name, *cells])} |")
+        lines.append(_line([row.title or row.name, *cells]))
     return lines
+
+
+def _line(cells: Iterable[str]) -> str:
+    """A line of a Markdown table, whose cells end at no sign and no line break of their own."""
+    escaped = (" ".join(cell.splitlines()).replace("|", r"\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |"

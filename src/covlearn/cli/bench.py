@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ Trial t draws its noise, weights and order with seed t; trial 0 has the noise th
 published, from --published FOLDER (their IDN_*.pt) or made anew where that gives the same labels.
 What is done is not run again, what was cut off goes on, and a cell that fails stops no other.
 The table is written to table.md, table.csv and table.json in the folder, from all the runs there,
-and the figures of each trial to trials.csv.
+with the cells that failed and why, and the figures of each trial to trials.csv.
 --only takes row, method, column, data, noise or rate; given twice, either may hold.
 --on needs pip install 'covlearn[ray]' on each machine of the cluster, and the data where the table
 says. The folder may be shared by the machines or not; cells of a machine that dies are run again.
@@ -73,12 +73,11 @@ def add_parser(commands: Any) -> None:
 
 def bench(args: argparse.Namespace) -> int:
     """Runs what is asked for, and writes the table; 1 if a cell failed."""
-    from covlearn import records  # noqa: PLC0415
-    from covlearn.bench.execute import ELSEWHERE, check_jobs, run_cells  # noqa: PLC0415
-    from covlearn.bench.mps import kernels_at_once  # noqa: PLC0415
-    from covlearn.bench.summary import as_rows, write_summary  # noqa: PLC0415
+    from covlearn.bench.execute import check_jobs  # noqa: PLC0415
+    from covlearn.bench.failed import failed_sentence  # noqa: PLC0415
+    from covlearn.bench.figures import check_can_draw, draw  # noqa: PLC0415
+    from covlearn.bench.summary import as_rows  # noqa: PLC0415
     from covlearn.bench.table import cells_of, read_table, with_data  # noqa: PLC0415
-    from covlearn.cli.train import process_group  # noqa: PLC0415
 
     table = with_data(read_table(args.table, allow=args.allow), args.data)
     trials = table.trials if args.trials is None else args.trials
@@ -87,11 +86,70 @@ def bench(args: argparse.Namespace) -> int:
     folder = args.folder or Path("runs") / args.table.stem
     here = folder if args.on is None else None
     check_jobs(table, cells, settings=args.set, published=args.published, folder=here)
+    if args.figures is not None:
+        check_can_draw()
     if args.dry_run:
         return forecast(table, cells, folder, args.set, args.published)
-    done = {cell.path for cell in cells if (folder / cell.path / records.RESULT).exists()}
-    entries = write_summary(table, folder, args.set)
-    failures: list[Outcome] = []
+    standing = Standing(table, cells, folder, args.set)
+    run(args, standing)
+    if args.figures is not None:
+        draw(table, folder, args.figures, args.set)
+    if args.json:
+        say(json.dumps(as_rows(standing.entries)))
+    else:
+        show(table, standing.entries, folder)
+    if standing.failed:
+        cells_failed = [outcome.cell for outcome in standing.failed]
+        said = failed_sentence(cells_failed, len(standing.paths), folder)
+        say(f"covlearn: {one_line(said)}", file=sys.stderr)
+    return 1 if standing.failed else 0
+
+
+class Standing:
+    """The table as it stands while its cells are run: what is in the folder, and what failed."""
+
+    def __init__(
+        self, table: "Table", cells: "Sequence[Cell]", folder: Path, settings: list[str]
+    ) -> None:
+        from covlearn import records  # noqa: PLC0415
+        from covlearn.bench.failed import still_failed  # noqa: PLC0415
+
+        self.table, self.cells, self.folder, self.settings = table, cells, folder, settings
+        self.paths = {cell.path for cell in cells}
+        self.done = {path for path in self.paths if (folder / path / records.RESULT).exists()}
+        self.failed_before = still_failed(table, folder, self.paths)
+        self.failed: list[Outcome] = []
+        self.entries = self.written()
+
+    def written(self) -> "list[Entry]":
+        """Writes the table, which reads all records."""
+        from covlearn.bench.failed import failure_of  # noqa: PLC0415
+        from covlearn.bench.summary import write_summary  # noqa: PLC0415
+
+        now = [failure_of(each.cell, each.error or "") for each in self.failed]
+        return write_summary(self.table, self.folder, self.settings, [*self.failed_before, *now])
+
+    def follow(self, outcomes: "Iterable[Outcome]") -> None:
+        """Tells of each outcome, and writes the table where it is news."""
+        from covlearn.bench.execute import ELSEWHERE  # noqa: PLC0415
+
+        for number, outcome in enumerate(outcomes, start=1):
+            known = outcome.cell.path in self.done
+            if outcome.error not in (None, ELSEWHERE):
+                self.failed.append(outcome)
+            if not known:
+                self.entries = self.written()
+            tell(outcome, number, len(self.paths), done_before=known)
+        if any(each.cell.path in self.done for each in self.failed):  # there is another run
+            self.entries = self.written()
+
+
+def run(args: argparse.Namespace, standing: Standing) -> None:
+    """Runs the cells where it is asked for."""
+    from covlearn.bench.execute import run_cells  # noqa: PLC0415
+    from covlearn.bench.mps import kernels_at_once  # noqa: PLC0415
+    from covlearn.cli.train import process_group  # noqa: PLC0415
+
     # Of cells side by side nobody hears single epochs, and Ctrl-C ends at once.
     with contextlib.ExitStack() as stack:
         device, runner, progress = args.device, None, None
@@ -103,13 +161,14 @@ def bench(args: argparse.Namespace) -> int:
             device = stack.enter_context(process_group(device))
             at_once = stack.enter_context(kernels_at_once(device, args.processes))
             if args.processes == 1:
-                progress = stack.enter_context(progress_bars(lambda: grid(table, entries)))
+                bars = progress_bars(lambda: grid(standing.table, standing.entries))
+                progress = stack.enter_context(bars)
             elif device.startswith("cuda") and not at_once:
                 say(WITHOUT_MPS, file=sys.stderr)
         outcomes = run_cells(
-            table,
-            cells,
-            folder,
+            standing.table,
+            standing.cells,
+            standing.folder,
             device=device,
             published=args.published,
             settings=args.set,
@@ -118,21 +177,7 @@ def bench(args: argparse.Namespace) -> int:
             progress=None if progress is None else named(progress),
             runner=runner,
         )
-        for number, outcome in enumerate(outcomes, start=1):
-            if outcome.cell.path not in done:  # of those that were, the table knows already
-                entries = write_summary(table, folder, args.set)
-            tell(outcome, number, len({cell.path for cell in cells}))
-            if outcome.error not in (None, ELSEWHERE):
-                failures.append(outcome)
-    if args.figures is not None:
-        from covlearn.bench.figures import draw  # noqa: PLC0415
-
-        draw(table, folder, args.figures, args.set)
-    if args.json:
-        say(json.dumps(as_rows(entries)))
-    else:
-        show(table, entries, folder)
-    return 1 if failures else 0
+        standing.follow(outcomes)
 
 
 def check_options(args: argparse.Namespace, trials: int) -> None:
@@ -220,7 +265,7 @@ def named(progress: Any) -> Any:
     return of
 
 
-def tell(outcome: "Outcome", number: int, total: int) -> None:
+def tell(outcome: "Outcome", number: int, total: int, *, done_before: bool) -> None:
     """One line a finished cell, on standard error."""
     if outcome.result is None:
         text = outcome.error or "no result"
@@ -229,6 +274,7 @@ def tell(outcome: "Outcome", number: int, total: int) -> None:
         text = "no epochs"
         if best is not None and last is not None:
             text = f"best {best.value:.2%}, last {last.value:.2%}, {outcome.result.seconds:.0f} s"
+        text = f"done before, {text}" if done_before else text
     say(f"[{number}/{total}] {outcome.cell.path}: {one_line(text)}", file=sys.stderr)
 
 
