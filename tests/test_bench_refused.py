@@ -28,10 +28,18 @@ def small(tmp_path: Path) -> Path:
         ("[expected.ce]", "[expected.cee]", "expected: there is no 'cee' in this table"),
         ('"data/0.2" = [80.0', '"data/0.3" = [80.0', "expected.ce: there is no 'data/0.3'"),
         ("[70.0]", "[70.0, 1.0, 2.0]", "must be a mean and perhaps a standard deviation, got 3"),
+        ("[70.0]", '["70"]', "expected.ce.data/0.4 must be numbers, .* got the text '70'; leave"),
+        ("[70.0]", '"70"', "expected.ce.data/0.4 must be numbers, .* got the text '70'; leave"),
+        ("[70.0]", "[7000.0, 1.5]", "a mean of 0…100 percent and .*, got 7000, 1.5; write both"),
+        ("[70.0]", "[70.0, -1.5]", "perhaps a standard deviation from 0 on, got 70, -1.5"),
+        ("[70.0]", "[70.0, inf]", "perhaps a standard deviation from 0 on, got 70, inf"),
+        ("[70.0]", "[nan]", "expected a number, got nan"),
+        ("[70.0]", "[true]", "expected a number, got True"),
         ('"epoch:2"', '"epoch:two"', "figure must be one of .* or epoch:N from 1 on, got"),
         ('"epoch:2"', '"epoch:0"', "epoch:N from 1 on, got 'epoch:0'"),
         ('same_runs_as = "ce"', 'same_runs_as = "c"', "same_runs_as: there is no 'c'"),
         ('[["gce", "ce"]]', '[["gce", "cx"]]', "pairs: there is no 'cx'"),
+        ('[["gce", "ce"]]', '[["ce", "ce"]]', "pairs must be of two different rows, got 'ce' twi"),
         ('name = "gce"', 'name = "ce"', "each row needs a name of its own, 'ce' came twice"),
         ('name = "gce"', 'name = "../gce"', "must serve as a folder's, .* got '../gce'"),
         ('name = "gce"', 'name = "a/b"', "must serve as a folder's, .* got 'a/b'"),
@@ -74,7 +82,10 @@ def test_a_bad_table_is_refused_before_anything_is_run(
         (["--only", "row=ce,method=gce"], "no cell of this table has all of row=ce,method=gce"),
         (["--only", "rate=much"], "rate must be a number, got 'much'"),
         (["--trials", "-1"], "trials must be 0…10,000, got -1"),
-        (["--data", "clothing1m"], "column data/0.2: data must be digits, .* got 'clothing1m'"),
+        (
+            ["--data", "clothing1m"],
+            "column data/0.2: data must be digits, .* got 'clothing1m'.*; --data PATH says where",
+        ),
         (["--set", "plan.epoch=3"], "plan.epoch cannot be set"),
     ],
 )
@@ -84,6 +95,20 @@ def test_bad_options_are_refused(
     assert command(small, *arguments) == 2
     assert re.search(message, capsys.readouterr().err)
     assert not (small.parent / "runs").exists()
+
+
+def test_a_table_whose_data_is_somebodys_own_asks_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Path(__file__).resolve().parents[1] / "benchmarks" / "table2.toml"
+    for options in (["--dry-run"], []):
+        assert cli.main(["bench", str(table), "--folder", str(tmp_path / "runs"), *options]) == 2
+        assert re.search(
+            "column clothing1m: data must be .*the folder of Clothing1M .*got 'clothing1m'; "
+            "--data PATH says where it is\n$",
+            capsys.readouterr().err,
+        )
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_table_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

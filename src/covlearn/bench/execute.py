@@ -89,7 +89,7 @@ def check_jobs(
         except ValueError as error:
             raise ValueError(f"row {cell.row.name}: {error}") from error
         try:
-            check_data_name(job.data)
+            check_known_data(job.data)
             check_noise_of(job.data, job.noise)
             if folder is not None and not (folder / cell.path / records.RESULT).exists():
                 check_files(job)
@@ -115,6 +115,14 @@ def check_figure_of(figure: str, method: Method, *, chosen: bool) -> None:
             "figure=selected is of the epoch that held-out labels choose, and none are held out; "
             "set holdout in the table, as holdout=0.1, or another figure"
         )
+
+
+def check_known_data(name: str) -> None:
+    """The data must be such as can be loaded; a table may leave its place to whoever runs it."""
+    try:
+        check_data_name(name)
+    except ValueError as error:
+        raise ValueError(f"{error}; --data PATH says where it is") from error
 
 
 def check_noise_of(data: str, noise: str) -> None:

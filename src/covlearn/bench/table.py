@@ -1,7 +1,8 @@
 """What a table consists of, as its TOML file says it. Nothing here imports torch."""
 
+import math
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -88,13 +89,12 @@ class Table:
             _known("expected", row_name, rows)
             for column_name, numbers in cells.items():
                 _known(f"expected.{row_name}", column_name, columns)
-                if len(numbers) not in (1, 2):
-                    raise ValueError(
-                        f"expected.{row_name}.{column_name} must be a mean and perhaps a standard "
-                        f"deviation, got {len(numbers)} numbers"
-                    )
-        for name in (name for pair in self.pairs for name in pair):
-            _known("pairs", name, rows)
+                check_expected(f"expected.{row_name}.{column_name}", numbers)
+        for pair in self.pairs:
+            for name in pair:
+                _known("pairs", name, rows)
+            if pair[0] == pair[1]:
+                raise ValueError(f"pairs must be of two different rows, got {pair[0]!r} twice")
         check_trials(self.trials, fewest=1)
 
     def trained(self, row: Row) -> Row:
@@ -174,12 +174,40 @@ def read_table(path: Path, *, allow: Collection[str] = ()) -> Table:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} must be TOML: {error}") from error
     try:
+        check_no_text(content)
         table = typed(Table, content)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     for name in [table.net or "", *(row.method for row in table.rows)]:
         check_allowed(name, allow, where=str(path))
     return table
+
+
+def check_expected(place: str, numbers: Sequence[float]) -> None:
+    """A mean in percent, and perhaps a standard deviation."""
+    if len(numbers) not in (1, 2):
+        raise ValueError(
+            f"{place} must be a mean and perhaps a standard deviation, got {len(numbers)} numbers"
+        )
+    mean, *deviation = numbers
+    if not 0 <= mean <= 100 or not all(0 <= each < math.inf for each in deviation):
+        raise ValueError(
+            f"{place} must be a mean of 0…100 percent and perhaps a standard deviation from 0 on, "
+            f"got {', '.join(f'{number:g}' for number in numbers)}; write both in percent"
+        )
+
+
+def check_no_text(content: Mapping[str, Any]) -> None:
+    """TOML has numbers: in place of one no text is read, as it is where settings are written."""
+    expected = content.get("expected")
+    for row, cells in expected.items() if isinstance(expected, dict) else ():
+        for column, numbers in cells.items() if isinstance(cells, dict) else ():
+            for number in numbers if isinstance(numbers, list) else [numbers]:
+                if isinstance(number, str):
+                    raise ValueError(
+                        f"expected.{row}.{column} must be numbers, as [80.0, 1.5], got the text "
+                        f"{number!r}; leave out its quotes"
+                    )
 
 
 def check_trials(trials: int, *, fewest: int) -> None:
