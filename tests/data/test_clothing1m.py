@@ -138,9 +138,32 @@ def test_a_whole_folder_is_counted(root: Path, capsys: pytest.CaptureFixture[str
     assert "noisy_train_key_list.txt has 14 keys, the published one 1,000,000" in text
 
 
+def test_images_that_are_read_are_whole(root: Path) -> None:
+    """A PNG by another name, and bytes that somebody appended to a JPEG."""
+    png, longer = (root / KEYS["noisy_train"][n] for n in (0, 1))
+    Image.new("RGB", (40, 60)).save(png, "PNG")
+    longer.write_bytes(longer.read_bytes() + bytes(100))
+    assert not check_layout(root).problems
+    assert len(list(batches_of(read_split(root, "noisy_train"), batch_size=14).epoch(0))) == 1
+
+
 def without_images(root: Path) -> None:
     for n in (3, 4):
         (root / KEYS["noisy_train"][n]).unlink()
+
+
+def no_images(root: Path) -> None:
+    """An empty file, a page that a server sent, and one that broke off."""
+    empty, page, half = (root / KEYS["noisy_train"][n] for n in (0, 1, 2))
+    empty.write_bytes(b"")
+    page.write_text("<html>404</html>")
+    half.write_bytes(half.read_bytes()[:-2])
+
+
+def half_png(root: Path) -> None:
+    path = root / KEYS["clean_test"][0]
+    Image.new("RGB", (40, 60)).save(path, "PNG")
+    path.write_bytes(path.read_bytes()[:60])
 
 
 def label_out_of_range(root: Path) -> None:
@@ -183,6 +206,12 @@ def no_label_file(root: Path) -> None:
     ("damage", "message"),
     [
         (without_images, "images missing: 2 (images/1/3/3,1.jpg, images/0/4/4,1.jpg)"),
+        (
+            no_images,
+            "noisy_train_key_list.txt: images empty, cut short or no JPEG or PNG: 3 "
+            "(images/0/0/0,1.jpg, images/1/1/1,1.jpg, images/0/2/2,1.jpg)",
+        ),
+        (half_png, "clean_test_key_list.txt: images empty, cut short or no JPEG or PNG: 1 (images"),
         (label_out_of_range, "clean_label_kv.txt: 1 labels are not in 0…13, first 14 for"),
         (without_label, "keys without a label: 1 (images/0/2/2,1.jpg)"),
         (in_two_parts, "keys twice or in two parts: 1 (images/3/0.jpg)"),

@@ -8,7 +8,6 @@ as many have it, in ``annotations/``.
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -18,7 +17,7 @@ from torch import Tensor
 from covlearn.data.archives import Progress, silent
 from covlearn.data.augment import Augmentation
 from covlearn.data.batches import Split
-from covlearn.data.image_files import LISTED, SHOWN_EVERY, image_files
+from covlearn.data.image_files import LISTED, SHOWN_EVERY, begins_and_ends, image_files
 from covlearn.kinds import checked
 
 NUM_CLASSES = 14
@@ -96,7 +95,7 @@ class Report:
 
 @checked
 def check_layout(root: Path, progress: Progress = silent) -> Report:
-    """Looks for every file that the lists name; reads no image."""
+    """Looks for every file that the lists name, and whether it begins and ends as an image."""
     if not root.is_dir():
         raise ValueError(f"{root} must be the folder of Clothing1M, and is no folder")
     folder = _texts(root)
@@ -119,7 +118,9 @@ def check_layout(root: Path, progress: Progress = silent) -> Report:
             )
         own = labels[part.partition("_")[0]]
         _note(report, f"{name}: keys without a label", [key for key in keys if key not in own])
-        _note(report, f"{name}: images missing", list(_absent(root, keys, part, progress)))
+        missing, damaged = _not_there(root, keys, part, progress)
+        _note(report, f"{name}: images missing", missing)
+        _note(report, f"{name}: images empty, cut short or no JPEG or PNG", damaged)
         _note(report, f"{name}: keys twice or in two parts", _twice(keys, part_of))
         part_of |= dict.fromkeys(keys, part)
     categories = folder / CATEGORIES
@@ -129,12 +130,20 @@ def check_layout(root: Path, progress: Progress = silent) -> Report:
     return report
 
 
-def _absent(root: Path, keys: list[str], part: str, progress: Progress) -> Iterator[str]:
+def _not_there(
+    root: Path, keys: list[str], part: str, progress: Progress
+) -> tuple[list[str], list[str]]:
+    """The images that are missing, and those that are none."""
+    missing, damaged = [], []
     for done, key in enumerate(keys):
         if done % SHOWN_EVERY == 0:
             progress(f"looking for {part}", done, len(keys))
-        if not os.path.isfile(root / key):
-            yield key
+        path = f"{root}/{key}"
+        if not os.path.isfile(path):
+            missing.append(key)
+        elif not begins_and_ends(path):
+            damaged.append(key)
+    return missing, damaged
 
 
 def _twice(keys: list[str], part_of: dict[str, str]) -> list[str]:

@@ -21,6 +21,9 @@ CHANNELS = 3
 LISTED = 3
 SHOWN_EVERY = 10_000
 MOST_PIXELS = 89_478_485  # from which on Pillow warns
+ENDS = {b"\xff\xd8\xff": b"\xff\xd9", b"\x89PNG\r\n\x1a\n": b"IEND"}
+"""How a JPEG and a PNG start, and what comes near their end."""
+TAIL = 4096  # in which the end is looked for: cameras and shops append bytes of their own
 Positions = NDArray[np.int64]
 
 
@@ -95,6 +98,18 @@ def image_files(
         digest.update(part)
     place = np.arange(len(names), dtype=np.int64)
     return ImageFiles(root, side, text, end, place, digest.hexdigest())
+
+
+def begins_and_ends(path: str | os.PathLike[str]) -> bool:
+    """Whether a file starts as an image does that is read here, and is not cut short.
+
+    Two short reads, for there may be a million: what lies between is not looked at.
+    """
+    with open(path, "rb", buffering=0) as file:
+        start = file.read(max(map(len, ENDS)))
+        file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+        tail = file.read(TAIL)
+    return any(start.startswith(first) and last in tail for first, last in ENDS.items())
 
 
 def read_square(path: Path, side: int) -> NDArray[np.uint8]:
