@@ -57,6 +57,19 @@ def in_use(file: Path) -> bool:
     return False
 
 
+def is_alive(process: int) -> bool:
+    """Whether there is a process of this number on this machine, as far as can be told."""
+    if os.name != "posix":
+        return True  # where signal 0 would end it
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # somebody else's
+        return True
+    return process > 0  # 0 is this group of processes
+
+
 def _let_go() -> None:
     """A process that was forked off, such as a reader of images, must not outlive the lock."""
     while _locks:

@@ -3,8 +3,12 @@
 import contextlib
 import http.server
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +84,33 @@ def test_another_folder_can_be_named(
     assert not own_folder.exists()
     monkeypatch.setenv("COVLEARN_DATA", str(there))
     assert len(load_data("cifar10").train) == 20
+
+
+def test_what_a_kill_left_is_removed_by_the_next_fetch(
+    tmp_path: Path, own_folder: Path, cifar10: tuple[Cifar, Images]
+) -> None:
+    facts, images = cifar10
+    source = official_archive(tmp_path / "source", images, facts)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    own_folder.mkdir()
+    kept = own_folder / "cifar10.safetensors"
+    dead, alive, old, other, odd = (
+        own_folder / f"{name}.partial"
+        for name in (
+            f"{kept.name}.{ended.pid}-1",
+            f"{kept.name}.{os.getpid()}-1",
+            f"{kept.name}.{os.getpid()}-2",
+            f"cifar100.safetensors.{ended.pid}-1",
+            f"{kept.name}.mine",
+        )
+    )
+    for number, fetch in enumerate((["--from", str(source)], [])):  # the second has it already
+        for path in (dead, alive, old, other, odd):
+            path.write_bytes(b"half")
+        os.utime(old, (time.time() - 90_000,) * 2)
+        assert cli.main(["data", "fetch", "cifar10", *fetch]) == 0, number
+        assert sorted(own_folder.iterdir()) == sorted([kept, alive, other, odd])
 
 
 @pytest.mark.parametrize(

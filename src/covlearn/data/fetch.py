@@ -11,7 +11,7 @@ from pathlib import Path
 from covlearn.data.archives import MOST_BYTES, Progress, silent
 from covlearn.data.cifar import OFFICIAL, Cifar
 from covlearn.data.cifar_files import read_cifar
-from covlearn.data.store import open_stored, store, stored_at
+from covlearn.data.store import open_stored, remove_leftovers, store, stored_at
 
 CHUNK = 1 << 18
 TIMEOUT = 30  # seconds without a byte
@@ -41,8 +41,9 @@ def fetch(
     progress: Progress = silent,
 ) -> Fetched:
     """Reads, checks and keeps a data set; without a source it is downloaded, unless it is there."""
+    path = stored_at(facts, folder)
+    remove_leftovers(path)
     if source is None:
-        path = stored_at(facts, folder)
         if path.exists():
             try:
                 there = open_stored(facts, path)
