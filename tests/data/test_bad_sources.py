@@ -145,6 +145,25 @@ def image_missing(at: Path, images: Images, facts: Cifar) -> Path:
     return folder
 
 
+def misplaced(part: str, *, numbered: bool) -> Build:
+    """An image that lies in the folder of another class."""
+
+    def build(at: Path, images: Images, facts: Cifar) -> Path:
+        folder = make.class_folders(at, images, numbered=numbered)
+        path = min((folder / part).rglob("*.png"))
+        other = max(entry for entry in (folder / part).iterdir() if entry != path.parent)
+        path.rename(other / path.name)
+        return folder
+
+    return build
+
+
+def numbered_other_pixel(at: Path, images: Images, facts: Cifar) -> Path:
+    x = images.train_x.copy()
+    x[3, 4, 5, 1] ^= 1
+    return numbered_folders(at, images._replace(train_x=x), facts)
+
+
 def class_missing(at: Path, images: Images, facts: Cifar) -> Path:
     few = [array[images.train_y != 3] for array in (images.train_x, images.train_y)]
     return numbered_folders(at, images._replace(train_x=few[0], train_y=few[1]), facts)
@@ -197,6 +216,9 @@ def damaged_image(at: Path, images: Images, facts: Cifar) -> Path:
         (changed_package("package/test_lables.json", b"[1]"), "each of 10 images, got 1"),
         (jpeg_folders, "whatever the order.*differ.*JPEG does not keep pixels"),
         (image_missing, "must hold the 20 images of CIFAR-10 in its class folders, found 19"),
+        (misplaced("train", numbered=True), "whatever the order.* CIFAR-10: the training labels d"),
+        (misplaced("test", numbered=False), "whatever the order.* CIFAR-10: the test labels diff"),
+        (numbered_other_pixel, "whatever the order.* CIFAR-10: the training images differ"),
         (class_missing, "a folder for each of the 10 classes of CIFAR-10, found 9"),
         (large_image, "must be 32 × 32 pixels, got 33 × 32"),
         (damaged_image, "cannot be read as an image"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from covlearn.data.archives import Content, Progress, content, known_files, silent
-from covlearn.data.cifar import SIDE, Cifar, Images, in_sorted_order, verified_order
+from covlearn.data.cifar import SIDE, Cifar, Differs, Images, in_sorted_order, verified_order
 from covlearn.data.pickles import read_pickle
 from covlearn.plain_files import parse_json
 
@@ -169,17 +169,20 @@ def _from_class_folders(path: Path, facts: Cifar, progress: Progress) -> Checked
         parts += [x, y]
     images = Images(*parts)
     what = "class folders of images"
+    closest: Differs | None = None
     if numbered:
         try:
             return Checked(images, verified_order(images, facts), what)
-        except ValueError:
-            pass  # the numbers may mean something else
+        except Differs as differs:
+            closest = differs  # if the numbers do not mean something else
     images = in_sorted_order(images)
     try:
         return Checked(images, verified_order(images, facts), what)
-    except ValueError as error:
-        why = "; JPEG does not keep pixels as they are" if lossy else ""
-        raise ValueError(f"{path}, whatever the order of its images: {error}{why}") from error
+    except Differs as differs:
+        if closest is None or len(differs.wrong) < len(closest.wrong):
+            closest = differs
+    why = "; JPEG does not keep pixels as they are" if lossy else ""
+    raise ValueError(f"{path}, whatever the order of its images: {closest}{why}") from closest
 
 
 def _labelled_files(folder: Path, facts: Cifar) -> list[tuple[Path, int]]:
