@@ -185,6 +185,23 @@ def test_a_label_file_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "random_label3 is missing; it holds worse_label" in capsys.readouterr().err
 
 
+def test_a_set_that_holds_no_labels_is_named_by_the_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = human_file(tmp_path)
+    content = torch.load(path, weights_only=False)
+    torch.save(content | {"worse_label": content["worse_label"].astype(np.float64)}, path)
+    assert cli.main(["data", "check", "labels", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "worse_label: left out, it is a vector of floating-point numbers\n" in said
+    assert cli.main(["data", "check", "cifar10n", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.endswith("; worse_label is a vector of floating-point numbers\n")
+    np.savez(tmp_path / "mine.npz", noisy=np.arange(7), other=np.arange(7))
+    assert cli.main(["data", "check", "labels", str(tmp_path / "mine.npz")]) == 0
+    assert "  other: left out, it is not called noisy or clean, " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["cifar10n", "cifar100n"])
 def test_human_labels_are_checked_against_the_data(
     tmp_path: Path,

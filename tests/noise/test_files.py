@@ -261,6 +261,44 @@ def test_what_is_no_array_of_integers_is_left_out(tmp_path: Path, code: str, siz
         read(path)
 
 
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (torch.from_numpy(NOISY).float(), "a vector of floating-point numbers"),
+        (torch.from_numpy(NOISY).bfloat16(), "a vector of floating-point numbers"),
+        (torch.from_numpy(NOISY > 0), "a vector of true and false"),
+        (NOISY.astype(np.float64), "a vector of floating-point numbers"),
+        (NOISY.astype(complex), "a vector of complex numbers"),
+        (NOISY.astype(str), "a vector of something else than integers"),
+        ([*NOISY.tolist()[:-1], 0.5], "a list in which not every item is an integer"),
+        (FakeArray("i8", b"\x41" * 16), "a vector of integers that is damaged"),
+        (torch.eye(3).long(), "no vector of numbers"),
+        (np.eye(3, dtype=np.int64), "no vector of numbers"),
+        ("a note", "no vector of numbers"),
+    ],
+)
+def test_what_else_a_file_holds_is_said(tmp_path: Path, value: Any, why: str) -> None:
+    path = saved(tmp_path, {**published(), "second": value})
+    file = read_label_file(path)
+    assert list(file.noisy) == ["noise_label_train"]
+    assert file.left_out == {"second": why}
+    with pytest.raises(ValueError, match=f"noise_label_train, not 'second', which is {why}$"):
+        read(f"{path}#second")
+    with pytest.raises(ValueError, match=f"found clean_label; second is {why}$"):
+        read(saved(tmp_path, {"clean_label": CLEAN, "second": value}))
+
+
+def test_sets_of_other_names_are_said(tmp_path: Path) -> None:
+    coarse = {"clean_coarse_label": CLEAN // 2, "noisy_coarse_label": NOISY // 2}
+    path = saved(tmp_path, {"clean_label": CLEAN, "noisy_label": NOISY, **coarse})
+    assert read_label_file(path).left_out == {
+        "noisy_coarse_label": "of coarser classes than clean_label"
+    }
+    np.savez(tmp_path / "mine.npz", noisy=NOISY, clean=CLEAN, second=WORSE)
+    (name,) = read_label_file(tmp_path / "mine.npz").left_out
+    assert name == "second"
+
+
 @settings(max_examples=100)
 @given(st.data())
 def test_a_damaged_file_ends_well(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:

@@ -177,18 +177,22 @@ def check_labels(name: str, path: Path, progress: "Progress") -> str:  # noqa: A
         human = HUMAN[name]
         missing = [label for label in human.labels if label not in file.noisy]
         if missing:
+            no_labels = [f"; {name} is {file.left_out[name]}" for name in missing
+                         if name in file.left_out]  # fmt: skip
             raise ValueError(
                 f"{path} must hold {', '.join(human.labels)} of {human.name}, but "
                 f"{', '.join(missing)} is missing; it holds {', '.join(file.noisy)}"
+                f"{''.join(no_labels)}"
             )
         if facts is None or facts.name != human.data:
             title = CIFAR[human.data].title
             raise ValueError(f"the clean labels in {path} are not those of {title}, in its order")
+    left_out = [f"  {name}: left out, it is {why}" for name, why in file.left_out.items()]
     count = len(next(iter(file.noisy.values())))
     if file.clean is None:
         lines = [f"{path}: labels of {count:,} examples, without clean ones to know the data by"]
         lines += [f"  {label}: SHA-256 {label_digest(each)}" for label, each in file.noisy.items()]
-        return "\n".join(lines)
+        return "\n".join([*lines, *left_out])
     whose = "of no data set that covlearn knows" if facts is None else f"those of {facts.title}"
     lines = [f"{path}: labels of {count:,} examples, {whose}"]
     highest = int(file.clean.max()) if facts is None else facts.num_classes - 1
@@ -198,4 +202,4 @@ def check_labels(name: str, path: Path, progress: "Progress") -> str:  # noqa: A
             raise ValueError(f"{label} in {path} must lie in 0…{highest}")
         rate, digest = float((noisy != file.clean).mean()), label_digest(noisy)
         lines.append(f"  {label}: {rate:.2%} wrong, SHA-256 {digest}{published.get(digest, '')}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *left_out])

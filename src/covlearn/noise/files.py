@@ -8,7 +8,8 @@
 
 import io
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from covlearn.kinds import checked, nearest
 from covlearn.noise.card import NoiseCard, NoisyLabels, with_card
 from covlearn.noise.inputs import clean_labels
 from covlearn.noise.registry import PUBLISHED, label_digest, published_labels
-from covlearn.noise.torch_files import read_torch_file
+from covlearn.noise.torch_files import read_vectors
 from covlearn.plain_files import parse_json
 
 CLEAN = ("clean_label_train", "clean_label", "clean")
 DEFAULT = ("noise_label_train", "noisy_label", "noisy")
 FILE_VERSION = 1
+LISTED = 5
+NOT_READ = "not called noisy or clean, as labels in an .npz file are"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,8 @@ class LabelFile:
     noisy: dict[str, NDArray[np.int64]]
     own: NoisyLabels | None = None
     """What covlearn wrote, if it did."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """What else the file holds, by name, and why no labels are read from it."""
 
 
 @checked
@@ -66,20 +71,24 @@ def read_label_file(path: Path) -> LabelFile:
         return _read_npz(path)
     if path.suffix not in (".pt", ".pth"):
         raise ValueError(f"a label file must end in .pt or .npz, got {str(path)!r}")
-    vectors = read_torch_file(path)
+    read = read_vectors(path)
+    vectors, left_out = read.found, dict(read.left_out)
     clean = next((vectors[name] for name in CLEAN if name in vectors), None)
     noisy = {name: vector for name, vector in vectors.items() if not name.startswith("clean")}
     if clean is None or not noisy:
+        but = f"; {_left_out(left_out)}" if left_out else ""
         raise ValueError(
             f"{path} must hold clean labels (clean_label_train or clean_label) and noisy ones "
-            f"beside them, found {', '.join(vectors) or 'no vector of integers'}"
+            f"beside them, found {', '.join(vectors) or 'no vector of integers'}{but}"
         )
-    if "clean_coarse_label" in vectors:  # coarser labels are of classes of their own
-        noisy = {name: vector for name, vector in noisy.items() if "coarse" not in name}
+    if "clean_coarse_label" in vectors:
+        coarse = [name for name in noisy if "coarse" in name]
+        left_out |= dict.fromkeys(coarse, "of coarser classes than clean_label")
+        noisy = {name: vector for name, vector in noisy.items() if name not in coarse}
     for name, vector in noisy.items():
         if len(vector) != len(clean):
             raise ValueError(f"{name} in {path} has {len(vector)} labels for {len(clean)} examples")
-    return LabelFile(path, clean, noisy)
+    return LabelFile(path, clean, noisy, left_out=left_out)
 
 
 @checked
@@ -118,9 +127,10 @@ def labels_from_file(
     _check_same(file, clean, data)
     name = name or chosen_name(file)
     if name not in file.noisy:
+        why = file.left_out.get(name)
         raise ValueError(
             f"{path} holds the labels {', '.join(file.noisy)}, not {name!r}"
-            f"{nearest(name, file.noisy)}"
+            f"{f', which is {why}' if why else nearest(name, file.noisy)}"
         )
     if file.own is not None:
         return file.own
@@ -186,7 +196,13 @@ def _read_npz(path: Path) -> LabelFile:
     noisy, clean = found["noisy"], found.get("clean")
     if clean is not None and len(clean) != len(noisy):
         raise ValueError(f"noisy in {path} has {len(noisy)} labels for {len(clean)} examples")
-    return LabelFile(path, clean, {"noisy": noisy})
+    others = [name for name in arrays if name not in found]
+    return LabelFile(path, clean, {"noisy": noisy}, left_out=dict.fromkeys(others, NOT_READ))
+
+
+def _left_out(what: Mapping[str, str]) -> str:
+    listed = [f"{name} is {why}" for name, why in what.items()]
+    return ", ".join(listed[:LISTED]) + (", …" if len(listed) > LISTED else "")
 
 
 def _vector(array: NDArray[Any], name: str, path: Path) -> NDArray[np.int64]:

@@ -29,6 +29,10 @@ STORAGES = {  # by what their names begin with; sizes are for stepping over them
     **{"Bool": "b1", "Half": "f2", "BFloat16": "V2", "Float": "f4", "Double": "f8"},
     **{"ComplexFloat": "c8", "ComplexDouble": "c16"},
 }
+KINDS = {
+    **{"f": "floating-point numbers", "V": "floating-point numbers", "c": "complex numbers"},
+    **{"b": "true and false", "i": "integers that is damaged", "u": "integers that is damaged"},
+}
 DTYPES = {f"torch.uint{8 * size}": f"u{size}" for size in (2, 4, 8)}
 NAMES = {
     *("collections.OrderedDict", "_codecs.encode", "numpy.ndarray", "numpy.dtype"),
@@ -220,12 +224,15 @@ class _File:
             self.read[key] = self.member(f"data/{key}")
         return self.read[key]
 
-    def vectors(self) -> dict[str, NDArray[np.int64]]:
-        """The integer vectors of the dictionary, by name."""
-        made = {}
-        for name, value in self.value.items():
+    def vectors(self) -> "Vectors":
+        """The integer vectors of the dictionary, by name, and what is none."""
+        made = Vectors({}, {})
+        for key, value in self.value.items():
+            name = key.decode("utf-8", "replace") if type(key) is bytes else str(key)
             if (vector := self.vector(value)) is not None:
-                made[name.decode("utf-8", "replace") if type(name) is bytes else str(name)] = vector
+                made.found[name] = vector
+            else:
+                made.left_out[name if name.isprintable() else ascii(name)] = _what_it_is(value)
         return made
 
     def vector(self, value: Any) -> NDArray[np.int64] | None:
@@ -244,8 +251,21 @@ class _File:
         return None
 
 
+@dataclass(frozen=True)
+class Vectors:
+    """The integer vectors of a file by name, and what its other values are, in words."""
+
+    found: dict[str, NDArray[np.int64]]
+    left_out: dict[str, str]
+
+
 def read_torch_file(path: Path) -> dict[str, NDArray[np.int64]]:
     """The integer vectors of a dictionary of tensors or arrays, by name; other values are left."""
+    return read_vectors(path).found
+
+
+def read_vectors(path: Path) -> Vectors:
+    """The same, with a word on each value that is left."""
     content = path.read_bytes()
     try:
         file = _File(content)
@@ -263,10 +283,25 @@ def read_torch_file(path: Path) -> dict[str, NDArray[np.int64]]:
     if found is None:
         kind = type(file.value).__name__.lstrip("_").lower()
         raise ValueError(f"{path} must hold a dictionary, got {kind}")
-    for name in found:
+    for name in found.found:
         if not name.isprintable():
             raise ValueError(f"{path} must name its labels in one line of text, got {name!r}")
     return found
+
+
+def _what_it_is(value: Any) -> str:
+    """A value that holds no labels, in words."""
+    match value:
+        case _Tensor(code=code, length=length) if length > 0:
+            kind = code[0]
+        case _Array(state=(_, (int(),), _Dtype(code=bytes() | str() as code), _, _)):
+            text = code.decode("latin1") if isinstance(code, bytes) else code
+            kind = text.lstrip("<>|=")[:1]
+        case list() if value:
+            return "a list in which not every item is an integer"
+        case _:
+            return "no vector of numbers"
+    return f"a vector of {KINDS.get(kind, 'something else than integers')}"
 
 
 def _integers(dtype: _Dtype, length: int, content: bytes) -> NDArray[np.int64] | None:
