@@ -180,9 +180,8 @@ def measured(name: str) -> str:
 
 def shown(cell: dict[str, Any], name: str, source: str) -> bool:
     """Whether a cell is the method's own: a row may have its name and be a variant of another."""
-    if source == BEYOND:  # where a row is what was tried of a preset, most of it not yet run
-        ours = row_of(source, cell["row"]).get("preset", "recommended") == "recommended"
-        return bool(ours and cell["method"] == name and cell["n"])
+    if source == BEYOND:  # where most rows are what was tried of a preset
+        return bool(cell["row"] == "recommended" and cell["method"] == name and cell["n"])
     return bool(cell["row"] == cell["method"] == name)
 
 
@@ -191,8 +190,6 @@ def measured_row(cell: dict[str, Any], source: str) -> list[str]:
     column = cell["column"] if "/" in cell["column"] else f"{cell['data']}, {cell['column']}"
     row = row_of(source, cell["row"])
     settings = f"[`{row['preset']}`](../../benchmarks/{toml_of(source).name})"
-    if source == BEYOND:
-        settings += f" {row['title']}"
     ours = [spread(cell, rule) for rule in ("best", "last")]
     link = f"[table](../../results/{source}/table.md)"
     return [column, settings, *ours, str(cell["n"]), spread(cell, "paper"), link]
