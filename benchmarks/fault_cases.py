@@ -52,11 +52,12 @@ def cases(folder: Path) -> list[Case]:
     found += [train_case(name, method, data) for name, (method, data) in variants.items()]
     short = ("--set", "sieve_plan.epochs=3", "plan.epochs=3")
     fit = ("fit", str(table), "--label", "label", "--device", "cpu")
+    bench = ("bench", write_table(folder, points), "--device", "cpu")
     return [
         *found,
         Case("fit", (*fit, *short), weight=6),
         Case("fit, method ce", (*fit, "--method", "ce", "--set", "plan.epochs=3"), weight=4),
-        Case("bench", ("bench", write_table(folder, points), "--device", "cpu"), "--folder", ()),
+        Case("bench", bench, "--folder", (), weight=4),
     ]
 
 

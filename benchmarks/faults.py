@@ -44,6 +44,7 @@ import covlearn.report  # noqa: F401  what a command would import when it is cal
 from benchmarks.fault_cases import Case, cases
 from benchmarks.measure import environment
 from covlearn import records
+from covlearn.atomic import PARTIAL
 from covlearn.cli import main as covlearn_main
 from covlearn.cli.progress import step_bars
 from covlearn.evaluation import commit
@@ -160,10 +161,7 @@ class Running:
     def partials(self) -> list[str]:
         """Names of files that are being written."""
         return [
-            name
-            for _, _, names in os.walk(self.folder)
-            for name in names
-            if name.endswith(records.PARTIAL)
+            name for _, _, names in os.walk(self.folder) for name in names if name.endswith(PARTIAL)
         ]
 
 

@@ -20,6 +20,7 @@ FLOORS = [
         "pickles",
         "plain_files",
         "locks",
+        "atomic",
         "records",
         "records_frame",
         "kernels",

@@ -19,9 +19,10 @@ from PIL import Image
 
 from covlearn import engine, records
 from covlearn.bench import execute
-from covlearn.bench.execute import run_cells
+from covlearn.bench.execute import ELSEWHERE, Outcome, run_cells
 from covlearn.bench.summary import write_summary
 from covlearn.bench.table import Cell, cells_of, read_table
+from covlearn.cli.bench import Standing
 from covlearn.stages import FollowedCheckpoint
 from tests.bench_table import command, entries_of, small_table
 from tests.runs import assert_same_run
@@ -199,6 +200,25 @@ def test_what_failed_is_remembered_until_it_is_run_again(
         ["[1/4] data/0.2/ce/0", "[3/4] data/0.4/ce/0", "[4/4] data/0.4/gce/0"],
         ["[2/4] data/0.2/gce/0"],
     )
+
+
+def test_a_command_keeps_what_another_one_notes_of_failed_cells(small: Path) -> None:
+    """Also what was noted of the cells that it is asked for, until it has run them."""
+    folder, table = small.parent / "runs", read_table(small)
+    ce, *_, gce = cells = list(cells_of(table, trials=1, only=[]))
+
+    def failed() -> list[tuple[str, str]]:
+        whole = json.loads((folder / "table.json").read_text())
+        return [(each["row"], each["reason"]) for each in whole["failed"]]
+
+    one, other = Standing(table, cells, folder, []), Standing(table, cells, folder, [])
+    one.follow([Outcome(ce, None, "it broke")])
+    other.follow([Outcome(ce, None, ELSEWHERE), Outcome(gce, None, "it broke, too")])
+    assert failed() == [("ce", "it broke"), ("gce", "it broke, too")]
+    Standing(table, cells, folder, [])  # which is cut off before its first cell ends
+    assert len(failed()) == 2
+    other.follow([Outcome(ce, None, "for another reason")])
+    assert sorted(failed()) == [("ce", "for another reason"), ("gce", "it broke, too")]
 
 
 def test_a_cell_whose_folder_holds_another_run_failed_too(small: Path) -> None:

@@ -183,6 +183,11 @@ def test_the_files_of_the_authors_are_told_apart(
     table = Path(__file__).resolve().parents[1] / "benchmarks" / "table1.toml"
     asked = ("--trials", "1", "--dry-run", "--published", str(theirs))
     assert command_on(table, tmp_path, *asked) == 0
+    # One file for two data sets cannot be right for both.
+    same = tmp_path / "same.toml"
+    same.write_text(table.read_text().replace('"IDN_0.4_C100.pt"', '"IDN_0.4_C10.pt"'))
+    assert command_on(same, tmp_path, *asked) == 2
+    assert "column cifar100/0.4: " in capsys.readouterr().err
     (theirs / "IDN_0.4_C10.pt").chmod(0o644)
     shutil.copyfile(theirs / "IDN_0.2_C10.pt", theirs / "IDN_0.4_C10.pt")
     assert command_on(table, tmp_path, *asked) == 2
@@ -246,6 +251,11 @@ def test_labels_that_cannot_be_drawn_need_the_folder_of_the_published_files(
             '"DATA"\nnoise = "symmetric:0.2"\nrate = 0.2',
             '"cifar10"\nnoise = "published:0.3"',
             "are published with the rates 0.2, 0.4, 0.6, got 0.3",
+        ),
+        (
+            'noise = "symmetric:0.2"\nrate = 0.2',
+            'noise = "symmetric:0.3"\nrate = 0.3\npublished = "mine.npz"',
+            'no labels are published with the rate 0.3; labels of your own are noise = "file:PATH"',
         ),
     ],
 )

@@ -1,6 +1,5 @@
 """The pictures of the tables: what is joined, which row is which, and that nothing is cut off."""
 
-import math
 import re
 import shutil
 from dataclasses import replace
@@ -190,13 +189,17 @@ def test_scores_say_threshold_scale_and_how_many_labels() -> None:
 
 
 def test_the_argmax_of_a_score_has_no_threshold() -> None:
-    """It is noted as −∞."""
-    place = PLACES["table1"] / "cifar10" / "0.4" / "cal" / "0"
+    """A record has it as a text; with all labels kept it must not be compared with a score."""
+    place = PLACES["beyond"] / "cifar10" / "0.4" / "with the cut" / "0"
     result = read_result(place)
     assert result is not None
-    result = replace(result, facts=result.facts | {"threshold": -math.inf})
-    (axes,) = scores_figure(read_json(place / "refinement.json"), result, "").axes
-    assert not axes.lines
+    assert result.facts["threshold"] == "-inf"
+    assert result.labels is not None
+    kept = replace(result, labels=result.labels | {"changed": 0})
+    for given, made in ((result, "labels replaced by"), (kept, "all labels kept")):
+        (axes,) = scores_figure(read_json(place / "refinement.json"), given, "").axes
+        assert not axes.lines
+        assert legend_of(axes)[0] == f"{made}: most probable class"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Run folders: whole or not at all, and readable without torch."""
 
-import errno
 import json
 import os
 import subprocess
@@ -117,34 +116,6 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
     assert records.read_table(tmp_path / "t.csv") == {"idx": [], "score": []}
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.json"
-    records.write_json(path, {"old": 1})
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        records.write_json(path, {"new": 2})
-    assert json.loads(path.read_text()) == {"old": 1}
-    assert os.listdir(tmp_path) == ["a.json"]
-
-
-def test_no_one_sees_half_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.json"
-    records.write_json(path, {"old": 1})
-    seen = []
-    monkeypatch.setattr(os, "fsync", lambda _: seen.append(path.read_text()))
-    with path.open() as opened_before:
-        records.write_json(path, {"new": 2})
-        seen.append(
-            opened_before.read()
-        )  # the new file took its place, the old one was not touched
-    assert [json.loads(text) for text in seen] == [{"old": 1}] * 2
-    assert json.loads(path.read_text()) == {"new": 2}
-
-
 def test_what_json_has_no_number_for_is_refused_or_named(tmp_path: Path) -> None:
     records.write_json(tmp_path / "a.json", {"a": float("inf"), "b": float("nan")})
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": "inf", "b": None}
@@ -229,17 +200,3 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_reading_where_nothing_was_run_says_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not the folder of a run"):
         records.read(tmp_path)
-
-
-def test_a_file_that_cannot_be_written_is_named_not_its_partial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a read-only file system not even a file that is not there can be deleted."""
-
-    def refuse(self: Path, missing_ok: bool = False) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", str(self))
-
-    monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(OSError, match="Read-only") as caught:
-        records.write_bytes(tmp_path / "table.md", b"text")
-    assert caught.value.filename == str(tmp_path / "table.md")

@@ -11,9 +11,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from covlearn.atomic import write_bytes
 from covlearn.kinds import checked
 from covlearn.plain_files import read_columns
-from covlearn.records import write_bytes
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")

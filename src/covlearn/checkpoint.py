@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covlearn.records import write_bytes
+from covlearn.atomic import write_bytes
 from covlearn.shortage import is_shortage
 
 FORMAT = 2

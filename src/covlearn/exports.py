@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from covlearn import cells, records
+from covlearn.atomic import PARTIAL, rename_file, write_bytes
 from covlearn.fitted import Fitted
 from covlearn.inputs.images import BadImage, check_image
 from covlearn.kinds import checked
@@ -84,7 +85,7 @@ def export(
     done = Exported.of(table, _class_folders(fitted.classes) if kind == "folder" else {})
     if dry_run:
         return done
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}{records.PARTIAL}")
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}{PARTIAL}")
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     try:
         partial.mkdir()
@@ -96,7 +97,7 @@ def export(
             folder.rmdir()
         partial.rename(folder)
     except OSError as error:
-        records.rename_file(error, partial, folder)
+        rename_file(error, partial, folder)
         raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -294,7 +295,7 @@ def _to_label_studio(fitted: Fitted, table: pd.DataFrame, folder: Path) -> None:
                 ],
             }
         )
-    records.write_bytes(folder / "tasks.json", records.json_text(tasks).encode())
+    write_bytes(folder / "tasks.json", records.json_text(tasks).encode())
     element = '<Image name="example" value="$image"/>'
     if images is None:
         element = '<Text name="example" value="$text"/>'

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 import covlearn
 from covlearn import cells, distributed, records, saved
+from covlearn.atomic import PARTIAL, write_bytes
 from covlearn.config import check_allowed, plain
 from covlearn.copies import note_on_copies
 from covlearn.data.augment import Augmentation
@@ -218,11 +219,11 @@ def write_files(
         kept = [(i, y, before[i]) for i, y in zip(ids, given, strict=True) if i in before]
         cells.write_cells(folder / TRUSTED, ("id", "label", "before"), kept)
     idx = torch.arange(len(examples))
-    records.write_bytes(folder / records.PROBS, probs_bytes(fit.logits, idx))
+    write_bytes(folder / records.PROBS, probs_bytes(fit.logits, idx))
     statistics = io.BytesIO()
     np.savez(statistics, transition=fit.transition.numpy(), covariance=fit.covariance.numpy())
-    records.write_bytes(folder / REFINEMENT, statistics.getvalue())
-    records.write_bytes(folder / records.MODEL, model_bytes(fit.model))
+    write_bytes(folder / REFINEMENT, statistics.getvalue())
+    write_bytes(folder / records.MODEL, model_bytes(fit.model))
     records.write_json(folder / records.RESULT, result)
 
 
@@ -350,7 +351,7 @@ def check_place(folder: Path) -> None:
     if not there.is_dir():
         raise ValueError(f"{folder} cannot be made: {there} is no folder")
     try:  # permissions alone do not tell: root has them all, and not every disk can be written to
-        with tempfile.TemporaryFile(dir=there, suffix=records.PARTIAL):
+        with tempfile.TemporaryFile(dir=there, suffix=PARTIAL):
             pass
     except OSError as error:
         raise ValueError(
@@ -366,7 +367,7 @@ def _write_parquet(path: Path, table: pd.DataFrame) -> None:
     except (ValueError, TypeError, OverflowError):  # a column of several types
         content = io.BytesIO()
         table.astype(str).to_parquet(content, index=False)
-    records.write_bytes(path, content.getvalue())
+    write_bytes(path, content.getvalue())
 
 
 __all__ = ["FitResult", "Fitted", "fit_examples", "load"]

@@ -1,4 +1,4 @@
-"""Who may work in a run folder: one process at a time."""
+"""Who may work in a run folder, or write a file: one process at a time."""
 
 import contextlib
 import os
@@ -25,49 +25,40 @@ def held(folder: Path) -> Iterator[None]:
     if fcntl is None:
         yield
         return
-    lock = os.open(folder, os.O_RDONLY)  # no file in it: those are replaced
-    _locks.add(lock)
+    file = os.open(folder, os.O_RDONLY)  # no file in it: those are replaced
+    _locks.add(file)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if lock(file) is False:
             raise Held(
                 f"another process is at work in {folder}; wait for it, or choose another folder"
-            ) from None
-        except OSError:
-            pass  # a file system without locks
+            )
         yield
     finally:
-        if lock in _locks:  # not so in a process that was forked off
-            _locks.remove(lock)
-            os.close(lock)
+        if file in _locks:  # not so in a process that was forked off
+            _locks.remove(file)
+            os.close(file)
 
 
 def in_use(file: Path) -> bool:
     """Whether another process holds a lock file."""
     if fcntl is None:
         return False
-    with contextlib.suppress(FileNotFoundError), file.open("rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # a file system without locks
-            return False
+    with contextlib.suppress(FileNotFoundError), file.open("rb") as there:
+        return lock(there.fileno()) is False
     return False
 
 
-def is_alive(process: int) -> bool:
-    """Whether there is a process of this number on this machine, as far as can be told."""
-    if os.name != "posix":
-        return True  # where signal 0 would end it
+def lock(file: int) -> bool | None:
+    """Locks an open file until it is closed; False if another has, None where none can be."""
+    if fcntl is None:
+        return None
     try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
-    except OSError:  # somebody else's
-        return True
-    return process > 0  # 0 is this group of processes
+    except OSError:  # a file system without locks
+        return None
+    return True
 
 
 def _let_go() -> None:

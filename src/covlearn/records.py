@@ -21,7 +21,6 @@ import io
 import json
 import os
 import shutil
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import covlearn
+from covlearn.atomic import PARTIAL, without_links, write_bytes
 from covlearn.config import plain, typed
 from covlearn.plain_files import parse_json, read_columns, read_json, read_text
 
@@ -41,7 +41,6 @@ CONFIG, ENVIRONMENT, METRICS, RESULT = (
 )
 LABELS, MODEL, STAGES = "labels.csv", "model.safetensors", "stages"
 REFINEMENT, PROBS = "refinement.json", "probs.npz"
-PARTIAL = ".partial"  # how the name of a file that is being written ends
 LISTED = 5  # differences that a message names
 # What is known of data by a digest alone: to say that it has changed is to say all.
 DIGESTS = {
@@ -311,11 +310,6 @@ def append_metrics(folder: Path, stage: str, record: Mapping[str, Any]) -> None:
         file.write(_line(stage, record))
 
 
-def without_links(path: str, flags: int) -> int:
-    """Opens a file to write to, but no link to one, which might be anywhere."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
 def write_table(path: Path, columns: Mapping[str, Sequence[Any] | None]) -> None:
     """A CSV file with a line of names; a column or a cell that is None is left empty."""
     length = max((len(column) for column in columns.values() if column is not None), default=0)
@@ -331,33 +325,6 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any] | None]) -> None
 def read_table(path: Path) -> dict[str, list[Any]]:
     """The columns of a CSV file with numbers as numbers and empty cells as None."""
     return {name: [_number(cell) for cell in column] for name, column in read_columns(path).items()}
-
-
-def rename_file(error: OSError, partial: Path, path: Path) -> None:
-    """Has the error name the file that the user chose instead of the one beside it."""
-    if error.filename is None or str(error.filename) == str(partial):
-        error.filename = str(path)
-
-
-def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Writes a file such that it is either the old or the new one, never half of either."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own for each writer, so that no two of them share a file.
-    partial = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{PARTIAL}")
-    try:
-        # Nobody's link at this place is followed out of the folder.
-        partial.unlink(missing_ok=True)
-        with partial.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        rename_file(error, partial, path)
-        raise
-    finally:
-        with contextlib.suppress(OSError):  # the first error is the one to report
-            partial.unlink(missing_ok=True)
 
 
 def _line(stage: str, record: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 import covlearn
 from covlearn import distributed, records
+from covlearn.atomic import write_bytes
 from covlearn.checks import Array, check_labels
 from covlearn.config import plain
 from covlearn.data import Split, counter
@@ -163,8 +164,8 @@ def fit_and_evaluate(
             refinement = evaluator.refinement(run.refined, run.refined_by)
             if refinement is not None:
                 records.write_json(folder / records.REFINEMENT, refinement)
-            records.write_bytes(folder / records.PROBS, probs_bytes(run.predict(model)[0], kept))
-            records.write_bytes(folder / records.MODEL, model_bytes(model))
+            write_bytes(folder / records.PROBS, probs_bytes(run.predict(model)[0], kept))
+            write_bytes(folder / records.MODEL, model_bytes(model))
             records.write_json(folder / records.RESULT, result)
             # What it would be resumed from has no use any more, and is larger than all the rest.
             shutil.rmtree(folder / records.STAGES, ignore_errors=True)

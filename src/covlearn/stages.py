@@ -16,6 +16,7 @@ except ImportError:  # Windows: a stage that two processes share may be trained 
     fcntl = None  # type: ignore[assignment]
 
 from covlearn import distributed, records
+from covlearn.atomic import without_links, write_bytes
 from covlearn.checkpoint import Checkpoint
 from covlearn.config import plain
 from covlearn.engine import Objective, Record
@@ -47,7 +48,7 @@ class FollowedCheckpoint(Checkpoint):
             return
         self.shared.parent.mkdir(parents=True, exist_ok=True)
         place = self.shared.with_suffix(".lock")
-        self._claim = open(place, "ab", opener=records.without_links)  # noqa: SIM115  until release
+        self._claim = open(place, "ab", opener=without_links)  # noqa: SIM115  until release
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(self._claim, fcntl.LOCK_EX)
 
@@ -70,14 +71,14 @@ class FollowedCheckpoint(Checkpoint):
         if self.shared is not None and not self.path.exists():
             # Whoever else runs cells of this table may clear what it takes for left behind.
             with contextlib.suppress(FileNotFoundError):
-                records.write_bytes(self.path, self.shared.read_bytes())
+                write_bytes(self.path, self.shared.read_bytes())
         return super().load()
 
     def share(self) -> None:
         """Lets others have the stage, now that it is finished."""
         if self.shared is not None and not self.shared.exists() and distributed.process() == 0:
             self.shared.parent.mkdir(parents=True, exist_ok=True)
-            records.write_bytes(self.shared, self.path.read_bytes())
+            write_bytes(self.shared, self.path.read_bytes())
         self.release()
 
     def kept(self) -> str:

@@ -202,6 +202,14 @@ def no_label_file(root: Path) -> None:
     (root / "clean_label_kv.txt").write_text("images/3/0.jpg\n")
 
 
+def test_what_stands_behind_an_image_does_not_make_it_damaged(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (root / "images/3/0.jpg").open("ab") as file:
+        file.write(b"\0" * 5_000)  # as some cameras do
+    assert cli.main(["data", "check", "clothing1m", str(root)]) == 0
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -17,14 +17,14 @@ from benchmarks.faults import differences, soak
 from tests.runs import fit
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS, RUNS = 10, 15
+KILLS, RUNS = 16, 15
 
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("faults") / "faults.json"
     command = [sys.executable, "-m", "benchmarks.faults", "--kills", str(KILLS)]
-    command += ["--runs", str(RUNS), "--cases", "ce", "cal", "fit", "--out", str(out)]
+    command += ["--runs", str(RUNS), "--cases", "ce", "cal", "fit", "bench", "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert out.exists(), done.stderr
     found: dict[str, Any] = json.loads(out.read_text())

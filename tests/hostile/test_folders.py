@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from covlearn import checkpoint, cli, records
+from covlearn.atomic import PARTIAL, write_bytes
 from covlearn.data import clothing1m
 from covlearn.data.archives import known_files
 from covlearn.inputs import read_examples
@@ -132,9 +133,9 @@ def test_files_are_not_written_through_links(tmp_path: Path, victim: Path) -> No
     path = tmp_path / "run" / "report.html"
     path.parent.mkdir()
     path.symlink_to(victim)
-    name = f"report.html.{os.getpid()}-{threading.get_ident()}{records.PARTIAL}"
+    name = f"report.html.{os.getpid()}-{threading.get_ident()}{PARTIAL}"
     path.with_name(name).symlink_to(victim)
-    records.write_bytes(path, b"<html>")
+    write_bytes(path, b"<html>")
     assert victim.read_text() == "secret"
     assert path.read_bytes() == b"<html>"
     assert not path.is_symlink()

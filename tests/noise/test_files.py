@@ -55,6 +55,9 @@ def test_our_own_file_brings_back_labels_and_card(tmp_path: Path) -> None:
     write_labels(path, back, CLEAN)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["labels.npz"]
+    more = {**np.load(path), "weights": np.ones(len(CLEAN))}
+    np.savez(path, **more)
+    assert read_label_file(path).left_out == {"weights": "not what covlearn noise writes"}
     with pytest.raises(ValueError, match=r"ends in .npz, got 'labels.txt'"):
         write_labels(Path("labels.txt"), drawn, CLEAN)
 
@@ -275,6 +278,7 @@ def test_what_is_no_array_of_integers_is_left_out(tmp_path: Path, code: str, siz
         (torch.eye(3).long(), "no vector of numbers"),
         (np.eye(3, dtype=np.int64), "no vector of numbers"),
         ("a note", "no vector of numbers"),
+        (torch.zeros(16).to(torch.float8_e4m3fn), "a vector of something else than integers"),
     ],
 )
 def test_what_else_a_file_holds_is_said(tmp_path: Path, value: Any, why: str) -> None:

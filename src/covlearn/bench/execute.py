@@ -27,7 +27,7 @@ from covlearn.locks import Held, in_use
 from covlearn.methods import Method
 from covlearn.nets import builder_of
 from covlearn.noise.files import path_and_name
-from covlearn.noise.registry import published_entry
+from covlearn.noise.registry import published_entry, published_with
 from covlearn.records import Result
 
 Ended = tuple[str, Result | None, str | None]
@@ -94,9 +94,9 @@ def check_jobs(
             if folder is not None and not (folder / cell.path / records.RESULT).exists():
                 check_files(job)
             file = published_file(cell, job, published)
-            if file is not None and (file, job.noise) not in looked_at:
+            if file is not None and (file, job.noise, job.data) not in looked_at:
                 check_published_file(file, job)
-                looked_at.add((file, job.noise))
+                looked_at.add((file, job.noise, job.data))
         except ValueError as error:
             raise ValueError(f"column {cell.column.name}: {error}") from error
 
@@ -133,6 +133,11 @@ def check_noise_of(data: str, noise: str) -> None:
             published_entry(data, rate)
         elif not data.endswith(".npz"):  # which may hold CIFAR
             raise ValueError(f"{kind} noise is for {' and '.join(CIFAR)}, got {data}")
+        elif not published_with(data, rate):
+            raise ValueError(
+                f"no labels are published with the rate {rate:g}; labels of your own are "
+                'noise = "file:PATH" in the table'
+            )
 
 
 def check_files(job: Job) -> None:

@@ -30,8 +30,8 @@ def failure_of(cell: Cell, reason: str) -> Failure:
     return Failure(row, cell.column.name, cell.trial, " ".join(reason.split()))
 
 
-def still_failed(table: Table, folder: Path, asked: Collection[str]) -> list[Failure]:
-    """What earlier commands noted of cells that are not done, nor asked for now, by their paths."""
+def still_failed(table: Table, folder: Path, ended: Collection[str]) -> list[Failure]:
+    """What commands noted of cells that are not done, nor have ended in this one, by path."""
     found: tuple[Failure, ...] = ()
     with contextlib.suppress(ValueError):  # no such file, or a damaged one: it is written anew
         found = typed(tuple[Failure, ...], read_json(folder / TABLE_JSON).get("failed", []))
@@ -41,7 +41,7 @@ def still_failed(table: Table, folder: Path, asked: Collection[str]) -> list[Fai
         each
         for each in found
         if each.row in rows and each.column in columns and each.trial >= 0
-        if (path := Cell(rows[each.row], columns[each.column], each.trial).path) not in asked
+        if (path := Cell(rows[each.row], columns[each.column], each.trial).path) not in ended
         if not (folder / path / records.RESULT).exists()
     ]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from covlearn import records
+from covlearn.atomic import write_bytes
 from covlearn.bench.execute import Ended, Task, attempt
 from covlearn.locks import held
 from covlearn.records import Result
@@ -96,7 +97,7 @@ class Cluster:
             return None, f"its machine or process died {RETRIES + 1} times: {first}"
         # The result comes last, for it says that the others are there.
         for name in sorted(returned.files, key=lambda name: name == records.RESULT):
-            records.write_bytes(task.folder / name, returned.files[name])
+            write_bytes(task.folder / name, returned.files[name])
         return returned.result, returned.error
 
 

@@ -1,6 +1,5 @@
 """Pictures of a D̂: the scores it was made by, T̂ beside T, and what was stated of labels."""
 
-import math
 from typing import Any
 
 from covlearn import records
@@ -11,6 +10,7 @@ STATED = {
     "quality": "that the given label is right (quality)",
     "confidence": "of the most probable label (confidence)",
 }
+ARGMAX = "-inf"  # how a record has the threshold of a D̂ that is what the sieve predicts
 ALL_TICKED = 12  # classes that all have their number on the axis
 TICKS = {0: "0", 0.001: "0.001", 0.01: "0.01", 0.05: "0.05", 0.2: "0.2", 0.5: "0.5", 1: "1"}
 
@@ -33,14 +33,15 @@ def scores_figure(refinement: dict[str, Any], result: records.Result | None, whe
     axes.set_ylim(bottom=0.7)  # a bin of one example is seen
     threshold = None if result is None else result.facts.get("threshold")
     all_kept = result is not None and (result.labels or {}).get("changed") == 0
-    # Where there is no evidence of wrong labels, those beyond the threshold are kept, too; and −∞
-    # says that D̂ is what the sieve predicts.
-    ignored = all_kept and threshold is not None and edges[-1] > threshold
-    if isinstance(threshold, int | float) and math.isfinite(threshold) and not ignored:
+    reason = refinement["reason"]
+    if threshold == ARGMAX:
+        reason = "most probable class"
+    # Where there is no evidence of wrong labels, those beyond the threshold are kept, too.
+    elif isinstance(threshold, int | float) and not (all_kept and edges[-1] > threshold):
         said = f"threshold {threshold:g}: kept to its left".replace("-", "−")
         axes.axvline(threshold, color="black", linestyle="--", label=said)
     made = "all labels kept" if all_kept else "labels replaced by"
-    legend_beside(axes, title=f"{made}: {refinement['reason']}")
+    legend_beside(axes, title=f"{made}: {reason}")
     return figure
 
 

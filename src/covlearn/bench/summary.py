@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from covlearn import cells, records
+from covlearn.atomic import write_bytes
 from covlearn.bench.failed import TABLE_JSON, Failure, failed_lines
 from covlearn.bench.found import Found, found_in
 from covlearn.bench.table import FIGURES, Cell, Column, Row, Table, rate_of
@@ -321,7 +322,7 @@ def write_summary(
     text = as_markdown(
         table, entries, differences=differences, environments=environments, failed=failed
     )
-    records.write_bytes(folder / "table.md", text.encode())
+    write_bytes(folder / "table.md", text.encode())
     _write_rows(folder / "table.csv", rows)
     _write_rows(folder / "trials.csv", trial_rows(entries))
     whole = {
@@ -331,7 +332,7 @@ def write_summary(
         "differences": [asdict(gap) for gap in differences],
         "failed": [asdict(each) for each in failed],
     }
-    records.write_bytes(folder / TABLE_JSON, (json.dumps(whole, indent=2) + "\n").encode())
+    write_bytes(folder / TABLE_JSON, (json.dumps(whole, indent=2) + "\n").encode())
     return entries
 
 

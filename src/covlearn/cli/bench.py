@@ -112,22 +112,25 @@ class Standing:
         self, table: "Table", cells: "Sequence[Cell]", folder: Path, settings: list[str]
     ) -> None:
         from covlearn import records  # noqa: PLC0415
-        from covlearn.bench.failed import still_failed  # noqa: PLC0415
 
         self.table, self.cells, self.folder, self.settings = table, cells, folder, settings
         self.paths = {cell.path for cell in cells}
         self.done = {path for path in self.paths if (folder / path / records.RESULT).exists()}
-        self.failed_before = still_failed(table, folder, self.paths)
         self.failed: list[Outcome] = []
+        self.ended: set[str] = set()
         self.entries = self.written()
 
     def written(self) -> "list[Entry]":
-        """Writes the table, which reads all records."""
-        from covlearn.bench.failed import failure_of  # noqa: PLC0415
+        """Writes the table, which reads all records.
+
+        What failed before is in it until its cell ends, and what another command notes meanwhile.
+        """
+        from covlearn.bench.failed import failure_of, still_failed  # noqa: PLC0415
         from covlearn.bench.summary import write_summary  # noqa: PLC0415
 
         now = [failure_of(each.cell, each.error or "") for each in self.failed]
-        return write_summary(self.table, self.folder, self.settings, [*self.failed_before, *now])
+        others = still_failed(self.table, self.folder, self.ended)
+        return write_summary(self.table, self.folder, self.settings, [*others, *now])
 
     def follow(self, outcomes: "Iterable[Outcome]") -> None:
         """Tells of each outcome, and writes the table where it is news."""
@@ -135,6 +138,8 @@ class Standing:
 
         for number, outcome in enumerate(outcomes, start=1):
             known = outcome.cell.path in self.done
+            if outcome.error != ELSEWHERE:
+                self.ended.add(outcome.cell.path)
             if outcome.error not in (None, ELSEWHERE):
                 self.failed.append(outcome)
             if not known:

@@ -6,7 +6,6 @@ and ``clean_label_kv.txt`` give each key its label, 0…13. The text files lie b
 as many have it, in ``annotations/``.
 """
 
-import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -17,7 +16,7 @@ from torch import Tensor
 from covlearn.data.archives import Progress, silent
 from covlearn.data.augment import Augmentation
 from covlearn.data.batches import Split
-from covlearn.data.image_files import LISTED, SHOWN_EVERY, begins_and_ends, image_files
+from covlearn.data.image_files import LISTED, SHOWN_EVERY, image_files, seems_whole
 from covlearn.kinds import checked
 
 NUM_CLASSES = 14
@@ -138,10 +137,10 @@ def _not_there(
     for done, key in enumerate(keys):
         if done % SHOWN_EVERY == 0:
             progress(f"looking for {part}", done, len(keys))
-        path = f"{root}/{key}"
-        if not os.path.isfile(path):
+        path = root / key
+        if not path.is_file():
             missing.append(key)
-        elif not begins_and_ends(path):
+        elif not seems_whole(path):
             damaged.append(key)
     return missing, damaged
 

@@ -8,10 +8,11 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from covlearn.atomic import remove_leftovers
 from covlearn.data.archives import MOST_BYTES, Progress, silent
 from covlearn.data.cifar import OFFICIAL, Cifar
 from covlearn.data.cifar_files import read_cifar
-from covlearn.data.store import open_stored, remove_leftovers, store, stored_at
+from covlearn.data.store import open_stored, store, stored_at
 
 CHUNK = 1 << 18
 TIMEOUT = 30  # seconds without a byte

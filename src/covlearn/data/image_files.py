@@ -100,16 +100,23 @@ def image_files(
     return ImageFiles(root, side, text, end, place, digest.hexdigest())
 
 
-def begins_and_ends(path: str | os.PathLike[str]) -> bool:
-    """Whether a file starts as an image does that is read here, and is not cut short.
+def seems_whole(path: Path) -> bool:
+    """Whether a file is an image that can be read here, as far as its ends tell.
 
-    Two short reads, for there may be a million: what lies between is not looked at.
+    Two short reads, for there may be a million. One whose ends are not as usual is read: it may
+    only have more at its end.
     """
     with open(path, "rb", buffering=0) as file:
         start = file.read(max(map(len, ENDS)))
         file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
         tail = file.read(TAIL)
-    return any(start.startswith(first) and last in tail for first, last in ENDS.items())
+    if any(start.startswith(first) and last in tail for first, last in ENDS.items()):
+        return True
+    try:
+        read_square(path, 1)
+    except ValueError:
+        return False
+    return True
 
 
 def read_square(path: Path, side: int) -> NDArray[np.uint8]:

@@ -5,10 +5,7 @@ are checked against the data set's digests whenever it is opened: that takes a f
 and a run on damaged data takes hours.
 """
 
-import contextlib
-import glob
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +13,10 @@ import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from covlearn import records
+from covlearn.atomic import write_bytes
 from covlearn.data.cifar import Cifar, Images, verified_order
-from covlearn.locks import is_alive
 
 SUFFIX = ".safetensors"
-A_DAY = 24 * 60 * 60  # in seconds
 
 
 @dataclass(frozen=True)
@@ -47,25 +42,11 @@ def stored_at(facts: Cifar, folder: Path | None = None) -> Path:
     return (folder or data_folder()) / f"{facts.name}{SUFFIX}"
 
 
-def remove_leftovers(path: Path) -> None:
-    """Removes what processes left of this file that were killed while they wrote it.
-
-    A process that is alive is left to it, unless nothing has come from it for a day: its number may
-    be another's by now.
-    """
-    for partial in path.parent.glob(f"{glob.escape(path.name)}.*{records.PARTIAL}"):
-        writer = partial.name.removeprefix(f"{path.name}.").partition("-")[0]
-        with contextlib.suppress(OSError):  # it has just become the file, or is not ours to remove
-            old = time.time() - partial.stat().st_mtime > A_DAY
-            if old or (writer.isdecimal() and not is_alive(int(writer))):
-                partial.unlink()
-
-
 def store(images: Images, facts: Cifar, folder: Path | None = None) -> Path:
     """Writes the file, whole or not at all."""
     path = stored_at(facts, folder)
     arrays = images._asdict()
-    records.write_bytes(path, safetensors.numpy.save(arrays, metadata={"data": facts.name}))
+    write_bytes(path, safetensors.numpy.save(arrays, metadata={"data": facts.name}))
     return path
 
 

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from covlearn import records
+from covlearn.atomic import write_bytes
 from covlearn.fitted import Fitted, load
 from covlearn.inputs.extractors import make_extractor
 from covlearn.inputs.numbers import scored
@@ -170,7 +170,7 @@ def to_onnx(
             f"onnxruntime must agree with PyTorch to {TOLERANCE:g}, got a difference of "
             f"{difference:.3g}; nothing was written"
         )
-    records.write_bytes(path, content)
+    write_bytes(path, content)
     return difference
 
 

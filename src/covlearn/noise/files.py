@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covlearn import npz, records
+from covlearn import npz
+from covlearn.atomic import write_bytes
 from covlearn.kinds import checked, nearest
 from covlearn.noise.card import NoiseCard, NoisyLabels, with_card
 from covlearn.noise.inputs import clean_labels
@@ -28,6 +29,8 @@ CLEAN = ("clean_label_train", "clean_label", "clean")
 DEFAULT = ("noise_label_train", "noisy_label", "noisy")
 FILE_VERSION = 1
 LISTED = 5
+OWN = ("noisy", "clean", "flip_rate", "card")
+NOT_OURS = "not what covlearn noise writes"
 NOT_READ = "not called noisy or clean, as labels in an .npz file are"
 
 
@@ -59,7 +62,7 @@ def write_labels(path: Path, labels: NoisyLabels, clean: NDArray[np.int64]) -> N
         flip_rate=labels.flip_rate,
         card=np.array(card),
     )
-    records.write_bytes(path, buffer.getvalue())
+    write_bytes(path, buffer.getvalue())
 
 
 @checked
@@ -232,4 +235,6 @@ def _own(path: Path, arrays: dict[str, NDArray[Any]]) -> LabelFile:
         float((noisy != clean).mean()) != card.actual_rate
     ):
         raise ValueError(f"the card in {path} is of other labels than those in it; write it anew")
-    return LabelFile(path, clean, {"noisy": noisy}, NoisyLabels(noisy, flip_rate, card))
+    others = [name for name in arrays if name not in OWN]
+    own = NoisyLabels(noisy, flip_rate, card)
+    return LabelFile(path, clean, {"noisy": noisy}, own, dict.fromkeys(others, NOT_OURS))

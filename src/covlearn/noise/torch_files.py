@@ -293,7 +293,7 @@ def _what_it_is(value: Any) -> str:
     """A value that holds no labels, in words."""
     match value:
         case _Tensor(code=code, length=length) if length > 0:
-            kind = code[0]
+            kind = code[:1]  # none for a type that NumPy has not
         case _Array(state=(_, (int(),), _Dtype(code=bytes() | str() as code), _, _)):
             text = code.decode("latin1") if isinstance(code, bytes) else code
             kind = text.lstrip("<>|=")[:1]

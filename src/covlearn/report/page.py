@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import covlearn
-from covlearn import records
+from covlearn.atomic import write_bytes
 from covlearn.inputs import Progress
 from covlearn.kinds import checked
 from covlearn.report.collect import collect
@@ -30,7 +30,7 @@ def write_report(
     """Writes the page of a run, into its folder if no file is named."""
     folder = Path(folder)
     file = folder / REPORT if file is None else Path(file)
-    records.write_bytes(file, page(collect(folder, progress)).encode())
+    write_bytes(file, page(collect(folder, progress)).encode())
     return file
 
 
@@ -38,7 +38,7 @@ def write_report(
 def write_comparison(folders: Sequence[str | PathLike[str]], file: str | PathLike[str]) -> Path:
     """Writes the page that sets several runs side by side."""
     file = Path(file)
-    records.write_bytes(file, page(compare([Path(folder) for folder in folders])).encode())
+    write_bytes(file, page(compare([Path(folder) for folder in folders])).encode())
     return file
 
 
