@@ -15,21 +15,30 @@ class Plan:
     """How one stage is optimised. Epochs count from zero."""
 
     epochs: int
+    """0: the stage is not trained."""
     batch_size: int = 128
+    """Examples a step."""
     optimizer: Literal["sgd", "adam"] = "sgd"
     lr: float = 0.1
+    """The learning rate to begin with."""
     lr_milestones: tuple[int, ...] = ()
+    """In each of these epochs it is multiplied by ``lr_factor``, and stays so; (): in none."""
     lr_factor: float = 0.1
+    """What a milestone multiplies it by."""
     divide_lr: bool = False
     """Divide the learning rate by 1 + β each epoch, as the published code does."""
     momentum: float = 0.9
+    """Of SGD; Adam does not use it."""
     weight_decay: float = 0.0
+    """Of all parameters, as a penalty: it is added to the gradient."""
     average: float | None = None
-    """Decay a step of an exponential average of the weights; None: no average."""
+    """The decay of an exponential average of the weights over the steps, as 0.999; the stage ends
+    with the average. None: no average."""
     average_predictions: float | None = None
-    """Decay a pass of an average of what is said of each example; None: no average."""
+    """The decay of an average of what is predicted for each example over the passes, as 0.9. None:
+    no average."""
     average_classes: int | None = None
-    """How many classes of that average are kept for each example, the largest; None: all."""
+    """How many classes of that average are kept for each example, the likeliest; None: all."""
 
     def __post_init__(self) -> None:
         check_fields(self)

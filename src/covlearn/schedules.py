@@ -16,8 +16,11 @@ class Ramp:
     """
 
     value: float
+    """What it ends at."""
     start: int = 0
+    """The last epoch in which it is zero."""
     end: int = 0
+    """The first epoch in which it is ``value``; with ``start = end = 0`` it always is."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -54,9 +54,13 @@ class CAL:
     """
 
     sieve_plan: Plan = Plan(epochs=65, lr_milestones=(60,), divide_lr=True, weight_decay=5e-4)
+    """Of stage 1."""
     sieve_beta: Ramp = Ramp(2.0, start=10, end=40)
+    """β of stage 1."""
     sieve_prior: Prior = "root"
+    """The prior of stage 1's regulariser: √π, scaled to sum one, or π itself."""
     sieve_mixup: bool = False
+    """Mix the inputs and labels of stage 1; its regulariser is on the inputs themselves."""
     sieve_balanced_batches: int | None = None
     """Batches an epoch in which noisy classes are equally frequent; None: every example once."""
     sieve_regularizer_eps: float = 1e-5
@@ -74,6 +78,7 @@ class CAL:
     """Where a label is no longer believed: at ``lower``, such that the share ``kept`` is, between
     two groups of scores, or (argmax) never: D̂ is then what the sieve predicts."""
     lower: float = -8.0
+    """L_min, for ``threshold="fixed"``: a label with a score up to it is kept."""
     upper: float | None = None
     """Scores between ``lower`` and ``upper`` leave D̂; None: nothing does."""
     kept: float = 0.6154
@@ -83,7 +88,9 @@ class CAL:
     probs: str | None = None
     """A file of N×K probabilities that stand in for the sieve's: .npy or .npz (a run's, too)."""
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), divide_lr=True, weight_decay=5e-4)
+    """Of stage 2."""
     beta: Ramp = Ramp(1.0, start=10, end=40)
+    """β of stage 2."""
     prior_scale: float = 1.0
     """A factor on π in both stages, 10 in the published CIFAR-100 code. Since β, not βπ, divides
     the learning rate, it is not the same as a larger β."""
@@ -96,10 +103,12 @@ class CAL:
     the smallest class has; the others leave D̂. An epoch is once through them, unless
     ``balanced_batches`` says otherwise."""
     covariance: bool = True
+    """Subtract the covariance."""
     peer: bool = True
     """Subtract β Σ_k π_k ℓ_k, the base loss's own expectation, except over Forward (see
     :meth:`peer_strength`)."""
     base: Base = "ce"
+    """The loss ℓ that the covariance is subtracted from."""
     weighting: Weighting = "class"
     """Of the covariance: each class's mean by its share, as published, or each example alike."""
     look_for_evidence: bool = False

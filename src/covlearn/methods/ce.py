@@ -17,6 +17,7 @@ class CE:
     """Minimises −ln(p_ỹ + 1e-8) on the noisy labels."""
 
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
+    """Of the only stage."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -20,7 +20,9 @@ class CORES:
     """ℓ_ỹ − β Σ_k π_k ℓ_k; from ``sieve_from`` on, over examples with ℓ_ỹ ≤ mean_k ℓ_k only."""
 
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), divide_lr=True, weight_decay=5e-4)
+    """Of the only stage."""
     beta: Ramp = Ramp(2.0, start=10, end=40)
+    """β."""
     sieve_from: int | None = 30
     """The first epoch in which the sieve drops examples; None: never, as in CAL's first stage."""
     prior_scale: float = 1.0

@@ -24,11 +24,13 @@ class SmallLosses:
     """Two networks that learn from the small losses of a batch; the first of them predicts."""
 
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
+    """Of the two networks."""
     rate: float | None = None
     """τ; None: estimated with ``rate_plan``."""
     rate_plan: Plan = Plan(epochs=20, weight_decay=5e-4)
+    """Of the network that τ is estimated with; not trained where ``rate`` is given."""
     forget_epochs: int = 10
-    """The published code gets to τ in the tenth epoch already: 9."""
+    """The epoch in which R has come to τ; 9 in the published code, whose ramp has ten values."""
 
     stage: ClassVar[str]
 

@@ -27,10 +27,13 @@ class DMI:
     """
 
     warm_up_plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
+    """Of the cross-entropy to begin with."""
     plan: Plan = Plan(epochs=100, lr=1e-6, weight_decay=5e-4)
+    """Of the determinant."""
     balanced_batches: int | None = None
     """Batches an epoch in which noisy classes are equally frequent; None: every example once."""
     eps: float = 1e-3
+    """Added to the determinant, which may be zero."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -24,9 +24,11 @@ class Forward:
     """
 
     estimation_plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
+    """Of the network that T is read off."""
     percentile: float | None = 97.0
     """Of p_i, where the anchor of class i lies; None: the largest p_i, as for CIFAR-100."""
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
+    """Of the network that is trained through T."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -23,12 +23,17 @@ class GCE:
     """
 
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
+    """Of the only stage."""
     q: float = 0.7
+    """Towards 0 it is cross-entropy, at 1 the mean absolute error."""
     truncate: bool = False
+    """Prune examples."""
     k: float = 0.5
+    """An example with p_ỹ ≤ k is pruned."""
     prune_from: int = 40
     """The first epoch that begins with pruning."""
     prune_every: int = 10
+    """Epochs from one pruning to the next."""
 
     def __post_init__(self) -> None:
         check_fields(self)

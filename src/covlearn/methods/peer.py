@@ -24,7 +24,9 @@ class Peer:
     """
 
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), divide_lr=True, weight_decay=5e-4)
+    """Of the only stage."""
     alpha: Ramp = Ramp(1.0, start=10, end=40)
+    """α."""
 
     def __post_init__(self) -> None:
         check_fields(self)

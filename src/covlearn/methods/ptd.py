@@ -39,7 +39,9 @@ class PTD:
     """
 
     estimation_plan: Plan = Plan(epochs=20, weight_decay=5e-4)
+    """Of the network that T(x) is estimated with."""
     parts: int = 20
+    """How many parts an instance is made of."""
     anchors: int = 20
     """Anchor points a class; at least as many as parts, for the parts to be told apart."""
     percentiles: tuple[float, float] = (97.0, 99.0)
@@ -50,12 +52,14 @@ class PTD:
     one class consist of few parts: without a pull the rows of all others are extrapolated, entries
     T_yy(x) come out at zero, and importance weights are unbounded there."""
     correction: Correction = "reweight"
+    """Importance weights, or predictions sent through T(x)."""
     constant_weight: bool = True
     """Let the network see importance weights as numbers, else it can learn to lower them (see
     :func:`covlearn.losses.reweighted`); the slack has a gradient in any case."""
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
+    """Of the training with T(x)."""
     revision_plan: Plan = Plan(epochs=50, optimizer="adam", lr=5e-7)
-    """``epochs=0`` leaves the revision out."""
+    """Of the revision; ``epochs=0`` leaves it out."""
     selection_share: float = 0.1
     """The share of the noisy labels that teaches nothing and chooses; 0: none, and the revised
     network is taken."""

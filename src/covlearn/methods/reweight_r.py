@@ -24,14 +24,17 @@ class ReweightR:
     """
 
     estimation_plan: Plan = Plan(epochs=20, weight_decay=5e-4)
+    """Of the network that T is read off."""
     percentile: float | None = 97.0
     """Of p_i, where the anchor of class i lies; None: the largest p_i, as for CIFAR-100."""
     plan: Plan = Plan(epochs=100, lr_milestones=(60,), weight_decay=5e-4)
+    """Of the training with importance weights, T fixed."""
     warm_start: bool = True
     """Go on from the estimation network, as the authors' code does, or from a new one."""
     constant_weight: bool = True
     """To the network w is a number; else it can lower the loss by lowering w, as p_ỹ → 0 does."""
     revision_plan: Plan = Plan(epochs=100, optimizer="adam", lr=5e-7, weight_decay=5e-4)
+    """Of the revision."""
     revision_constant_weight: bool = True
     """The same of the revision, where the authors' code lets the network's gradient through w."""
 
