@@ -21,7 +21,8 @@ from tests.report.browser import Browser, find_chromium
 from tests.site_pages import DOCS, page, pages
 from tools import noise_pictures
 from tools.docstrings import as_markdown
-from tools.pages import BEYOND, filled, shown, spread
+from tools.method_pages import BEYOND, shown, spread
+from tools.pages import filled
 
 ROOT = DOCS.parent
 # Pages that are read first: what they show of code is seen whole on a usual screen.
