@@ -17,7 +17,7 @@ from covlearn.config import as_text, leaves
 from covlearn.methods import METHODS
 from covlearn.methods.presets import DATA, PRESETS, preset
 from covlearn.noise.registry import GENERATORS, PUBLISHED
-from tools import fit_figures, noise_pictures
+from tools import command_page, fit_figures, noise_pictures
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -286,6 +286,7 @@ PARTS: dict[str, Callable[[str], str]] = {
     "published": published,
     "fit": fit_table,
     "matrix": matrix,
+    "commands": command_page.commands,
 }
 
 
