@@ -46,7 +46,7 @@ def narrow(text: str) -> str:
         if line and not line.startswith(" "):
             prose += f" {line}"
             continue
-        lines += textwrap.wrap(prose, WIDTH, break_on_hyphens=False)
+        lines += textwrap.wrap(prose.strip(), WIDTH, break_on_hyphens=False)
         prose = ""
         indent = len(line) - len(line.lstrip())
         lines.append(line[:indent] + re.sub(r" {3,}", "   ", line.lstrip()))
