@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from covlearn.bench.figures import draw
-from covlearn.bench.summary import write_summary
-from covlearn.bench.table import read_table
+from covlearn.bench.summary import Entry, write_summary
+from covlearn.bench.table import Table, read_table
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
@@ -36,21 +36,46 @@ BEYOND = tuple(
 
 def page(tables: Sequence[Path], results: Path) -> str:
     """The page as Markdown; tables and pictures are written anew on the way."""
-    lines = ["# Results", "", "Made by `python -m benchmarks.results` from the records beside it."]
+    contents, parts = [], []
     for path in tables:
         folder = results / path.stem
         if not folder.is_dir():
             continue
         table = read_table(path)
-        write_summary(table, folder)
+        entries = write_summary(table, folder)
+        contents.append(contents_line(table, entries, folder.name))
         text = (folder / "table.md").read_text(encoding="utf-8")
-        lines += ["", text.replace("\n## ", "\n### ").replace("# ", "## ", 1).rstrip()]
+        parts += ["", f'<a id="{folder.name}"></a>', ""]
+        parts += [text.replace("\n## ", "\n### ").replace("# ", "## ", 1).rstrip()]
         pictures = draw(table, folder, folder / "figures")
         remove_others(folder / "figures", pictures)
-        for picture in pictures:
-            name = picture.relative_to(results).as_posix()
-            lines += ["", f"![{picture.stem.replace('_', ' ')}]({name})"]
-    return "\n".join(lines) + "\n"
+        parts += folded(pictures, results)
+    lines = [
+        "# Results",
+        "",
+        "Made by `python -m benchmarks.results` from the records beside it.",
+        "",
+    ]
+    lines += ["| table | cells | run | with three trials or more |", "|---|---|---|---|"]
+    return "\n".join([*lines, *contents, *parts]) + "\n"
+
+
+def contents_line(table: Table, entries: Sequence[Entry], name: str) -> str:
+    """How much of a table there is, with a link to it."""
+    trials = [len(entry.trials) for entry in entries]
+    run, often = sum(n > 0 for n in trials), sum(n >= 3 for n in trials)
+    return f"| [{table.title}](#{name}) | {len(entries)} | {run} | {often} |"
+
+
+def folded(pictures: Sequence[Path], results: Path) -> list[str]:
+    """The pictures of a table, which a reader unfolds."""
+    if not pictures:
+        return []
+    lines = ["", f"<details markdown><summary>Pictures ({len(pictures)})</summary>"]
+    for picture in pictures:
+        name = picture.relative_to(results).as_posix()
+        lines += ["", f"![{picture.stem.replace('_', ' ')}]({name})"]
+    return [*lines, "", "</details>"]
 
 
 def remove_others(folder: Path, drawn: Sequence[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Symmetric cross-entropy (Wang et al. 2019): a method of your own, outside covlearn."""
+"""Symmetric cross-entropy (Wang et al. 2019), a method of your own outside covlearn."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from covlearn.methods import Run
 
 @dataclass(frozen=True)
 class SymmetricCE:
-    """Minimises α ℓ_ỹ + 4β (1 − p_ỹ): the second part is bounded, and wrong labels pull less."""
+    """Minimises α ℓ_ỹ + 4β (1 − p_ỹ), whose bounded part wrong labels pull less."""
 
     plan: Plan = Plan(epochs=100)
     alpha: float = 0.1
@@ -26,7 +26,7 @@ class SymmetricCE:
 
 
 class Symmetric(Objective):
-    """α ℓ_ỹ + 4β (1 − p_ỹ), one value an example; the engine takes the mean."""
+    """α ℓ_ỹ + 4β (1 − p_ỹ), one value per example; the engine takes the mean."""
 
     def __init__(self, method: SymmetricCE) -> None:
         super().__init__()

@@ -406,7 +406,7 @@ def test_a_loss_of_one_label_an_example_is_told_how_to_be_asked() -> None:
 def test_a_loss_that_is_reduced_is_told_so(classes: tuple[int, ...]) -> None:
     labels = torch.zeros(classes, dtype=torch.long)
     reduced = losses.one_class_at_a_time(torch.nn.functional.cross_entropy)
-    says = r"one value an example, shape \(2,\), got a Tensor of shape \(\); .*reduction=.none"
+    says = r"one value per example, shape \(2,\), got a Tensor of shape \(\); .*reduction=.none"
     with pytest.raises(ValueError, match=says) as caught:
         reduced(torch.zeros(2, 3), labels)
     assert not getattr(caught.value, "__notes__", [])

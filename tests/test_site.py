@@ -37,7 +37,8 @@ NO_SCROLLING = (
         "fit_works",
         "fit_measured",
     ),
-    *("diagnose", "report", "noise", "glossary", "threats", "extending_parts", "scaling", "theory"),
+    *("diagnose", "report", "noise", "glossary", "threats", "extending", "extending_parts"),
+    *("reproduce", "scaling", "theory"),
 )
 
 

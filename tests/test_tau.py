@@ -36,6 +36,16 @@ def test_a_cell_has_its_figures(tmp_path: Path) -> None:
     assert right["ce"] > 0.95
 
 
+MIXED = (
+    "clean labels for all",
+    "clean labels for half",
+    "the sieve's own",
+    "any class for a quarter",
+    "any class for half",
+    "any class for three quarters",
+)
+
+
 def record_of(name: str) -> dict[str, Any]:
     cells: dict[str, Any] = json.loads((ROOT / "results" / name).read_text("utf-8"))["cells"]
     return cells
@@ -49,26 +59,37 @@ def mean_and_error(values: list[float]) -> str:
 
 
 def entry(cells: list[Any], share: float) -> str:
-    """What the page says of one share of replaced labels, or — where it was not run."""
+    """What the page says of one share of replaced labels; empty where it was not run."""
     rows = [(row, cell["without covariance"])
             for cell in cells for row in cell["mixed"] if row["share"] == share]  # fmt: skip
     if not rows:
-        return "—"
+        return ""
     assert len(rows) == len(cells)
     tau_mean = statistics.fmean(row["tau"] for row, _ in rows)
     added = mean_and_error([row["cal"] - without for row, without in rows])
     over = mean_and_error([row["cal"] - row["ce"] for row, _ in rows])
-    return f"{tau_mean:.2f}: {added}, {over}"
+    return f"| {tau_mean:.2f} | {added} | {over} |"
 
 
 def test_the_page_has_the_records() -> None:
     page = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
     digits, cifar10 = record_of("tau_digits.json"), record_of("tau_cifar10.json")
-    columns = [
-        [cell for name, cell in digits.items() if name.split("/")[1] == noise]
-        for noise in tau.NOISES
+    kinds = ("cal", "ptd", "calibrated")
+    columns = {
+        f"digits, `{kind}` 0.4": [
+            cell for name, cell in digits.items() if name.split("/")[1].startswith(f"{kind}:")
+        ]
+        for kind in kinds
+    }
+    columns["CIFAR-10, published 0.4"] = list(cifar10.values())
+    assert [len(column) for column in columns.values()] == [5, 5, 5, 1]
+    told = 0
+    for noise, cells in columns.items():
+        for share, name in zip(tau.SHARES, MIXED, strict=True):
+            if figures := entry(cells, share):
+                assert f"| {noise} | {name} {figures}\n" in page
+                told += 1
+    rows = [
+        line for line in page.splitlines() if line.startswith(tuple(f"| {n} " for n in columns))
     ]
-    columns.append(list(cifar10.values()))
-    assert [len(column) for column in columns] == [5, 5, 5, 1]
-    for share in tau.SHARES:
-        assert f"| {' | '.join(entry(column, share) for column in columns)} |" in page
+    assert told == len(rows) == 22

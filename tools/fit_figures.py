@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers_page import summary
+
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 Row = dict[str, Any]
 MEASURES = {
@@ -48,9 +50,10 @@ def mean_of(rows: Iterable[Row], figure: str) -> float | None:
 
 
 def peers() -> list[list[str]]:
-    """Ours less each peer, over all settings."""
-    lines = [["measure", "less", "points [95 % interval]", "settings better", "worse"]]
-    for measure, found in read("peers.json")["summary"].items():
+    """Ours minus each peer, over all settings."""
+    lines = [["measure", "compared with", "points [95 % interval]", "settings better", "worse"]]
+    # Of the cells, as results/peers.md has it: the summary there is rounded once already.
+    for measure, found in summary(read("peers.json")["cells"]).items():
         for peer, each in found.items():
             low, high = (100 * each["all rows"][bound] for bound in ("low", "high"))
             mean = 100 * each["all rows"]["mean"]
@@ -107,17 +110,20 @@ def people() -> list[list[str]]:
         "refined_right": "labels right after repair",
         "flagged": "flagged",
     }
-    lines = [["labels", "accuracy", *figures.values()]]
+    # By what it trains with, and by what it judges labels with.
+    methods = {
+        "cross-entropy": ("ce", None),
+        "cleanlab": ("CleanLearning", "cleanlab"),
+        "cleanlab, our sieves": (None, "cleanlab, our sieves"),
+        "`fit`": ("ours", "ours"),
+    }
+    lines = [["labels", "by", "accuracy", *figures.values()]]
     for noise, title in titles.items():
         row = read("people.json")["means"][noise]
-        methods = ("ce", "CleanLearning", "ours")
-        line = [title, ", ".join(percent(row[each]["accuracy"]) for each in methods)]
-        for figure in figures:
-            judges = ("cleanlab", "cleanlab, our sieves", "ours")
-            none = noise == "none" and figure in ("f1", "average_precision")
-            shown = [percent(row[each].get(figure)) for each in judges if each in row]
-            line.append("—" if none else ", ".join(shown))
-        lines.append(line)
+        for name, (trained, judged) in methods.items():
+            line = [title, name, "—" if trained is None else percent(row[trained]["accuracy"])]
+            found = {} if judged is None else row[judged]
+            lines.append(line + [percent(found.get(figure)) for figure in figures])
     return lines
 
 

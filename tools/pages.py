@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from covlearn.noise.registry import GENERATORS, PUBLISHED
-from tools import fit_figures, method_pages, noise_pictures
+from tools import command_page, fit_figures, method_pages, noise_pictures
 from tools.markdown import table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -110,6 +110,7 @@ PARTS: dict[str, Callable[[str], str]] = {
     "published": published,
     "fit": fit_table,
     "matrix": matrix,
+    "commands": command_page.commands,
 }
 
 

@@ -184,10 +184,10 @@ def check_pair(logits: Array, y: Array, *, name: str = "y") -> tuple[Tensor, Ten
 
 
 def check_unreduced(loss: Tensor, *, length: int) -> Tensor:
-    """What a loss returned for labels (B,): one value an example."""
+    """What a loss returned for labels (B,): one value per example."""
     if not isinstance(loss, Tensor) or loss.shape != (length,):
         raise ValueError(
-            f"the loss must return one value an example, shape ({length},), got {shown(loss)}; "
+            f"the loss must return one value per example, shape ({length},), got {shown(loss)}; "
             'losses of PyTorch do with reduction="none"'
         )
     return loss

@@ -1,6 +1,6 @@
 """Losses of the paper and of the methods it compares with.
 
-A loss is a pure function ``(logits, y, *, …) -> (B,)``: one value an example, never reduced.
+A loss is a pure function ``(logits, y, *, …) -> (B,)``: one value per example, never reduced.
 ``y`` has shape (B,), or (B, J) to ask for J classes of each example at once, and then so has the
 result; :func:`per_class` uses this to get ℓ(f(x), j) for all classes j in O(B·K). ``dmi``, one
 number a batch by nature, is the exception, and ``peer``, which pairs examples.
@@ -352,7 +352,7 @@ def per_class(loss: Callable[..., Tensor], logits: Tensor, **options: Any) -> Te
         raise
     if values.shape != logits.shape:
         raise ValueError(
-            f"the loss must return one value an example and class, {tuple(logits.shape)}, when y "
+            f"the loss must return one value per example and class, {tuple(logits.shape)}, when y "
             f"has that shape, got {tuple(values.shape)}; {WRAP}"
         )
     return values

@@ -90,13 +90,13 @@ def check_result(result: Any, outputs: Outputs, batch: Batch) -> None:
     in_words = " or ".join(map(str, allowed))
     if not isinstance(loss, Tensor) or loss.shape not in allowed:
         raise ValueError(
-            f"an objective's loss must have one value an example of the batch, shape {in_words}, "
+            f"an objective's loss must have one value per example of the batch, shape {in_words}, "
             f"got {shown(loss)}; do not reduce it, and leave an example out by a weight of 0"
         )
     weights = [shape for shape in allowed if len(shape) <= loss.ndim]
     if weight is not None and (not isinstance(weight, Tensor) or weight.shape not in weights):
         raise ValueError(
-            f"an objective's weight must be None or have one value an example of the batch, shape "
+            f"an objective's weight must be None or have one value per example of the batch, shape "
             f"{' or '.join(map(str, weights))}, got {shown(weight)}"
             "; .squeeze(1) makes a column flat"
         )

@@ -31,8 +31,8 @@ _DIAGONAL_ROWS = 64  # k(x, x) is read from square tiles: small ones waste less
 class MeanMatching:
     """The weights, and how well they were found.
 
-    ``gamma`` has one value an example: 0 if dropped, otherwise in [lower, upper] with mean one over
-    the kept. No weights have an objective below ``objective − gap``; ``unweighted`` is the
+    ``gamma`` has one value per example: 0 if dropped, otherwise in [lower, upper] with mean one
+    over the kept. No weights have an objective below ``objective − gap``; ``unweighted`` is the
     objective of γ = 1, what dropping cost. ``unexplained`` is the share of k(x, x) outside the span
     of the landmarks, over all examples: 0 if exact. ``bandwidth`` is None for a caller's kernel.
     """

@@ -95,7 +95,7 @@ FORMULAS: dict[str, list[Row]] = {
         (lambda: losses.dmi_from_joint(torch.eye(3), eps=0.0), "eps must be positive"),
     ],
     "losses.per_class": [
-        (lambda: losses.per_class(lambda logits, y: logits.sum(), LOGITS), "one value an example"),
+        (lambda: losses.per_class(lambda logits, y: logits.sum(), LOGITS), "one value per example"),
     ],
     "losses.generalized_cross_entropy": [
         (

@@ -25,7 +25,7 @@ EXAMPLE = """\
 example:
   covlearn fit flowers/ --out runs/flowers            a folder with one folder of images a class
   covlearn fit cells.csv --label diagnosis --id case_no --out runs/cells
-  covlearn fit reviews.parquet --label verdict --ignore batch --ignore station --out runs/reviews
+  covlearn fit reviews.parquet --label verdict --ignore batch --out runs/reviews
   covlearn fit embeddings.npz --out runs/mine --dry-run
 
 No clean label, noise rate or validation set is needed. The run folder holds the model, result.json

@@ -40,7 +40,7 @@ class CALLoss(nn.Module):
     - ``weighting``: ``"class"`` is that of the published code, each class's mean in the batch by
       its share in D̂, so that a class that a batch misses is left out; ``"sample"`` is the paper's,
       and right for any number of classes and any size of a batch.
-    - ``reduction``: ``"none"`` for one value an example.
+    - ``reduction``: ``"none"`` for one value per example.
     - ``empty_class``: ``"identity"`` where D̂ has no example of a class; nothing reads its row.
 
     Labels, positions and logits are checked on the CPU outside of ``torch.compile`` alone, where
@@ -132,7 +132,7 @@ class CALLoss(nn.Module):
         self._warned = False
 
     def forward(self, logits: Tensor, y: Tensor, idx: Tensor) -> Tensor:
-        """The mean loss of the batch, or one value an example with ``reduction="none"``."""
+        """The mean loss of the batch, or one value per example with ``reduction="none"``."""
         logits = check_scores(logits, num_classes=len(self.prior))
         y = check_labels(y, num_classes=len(self.prior), length=len(logits), name="y")
         for name, values in (("logits", logits), ("y", y)):

@@ -150,7 +150,7 @@ def cal(
     eps: float = 1e-8,
     regularizer_eps: float = 1e-5,
 ) -> Tensor:
-    """ℓ_y − β Σ_k π_k ℓ_k − Cov, one value an example (paper, Eq. cov_def).
+    """ℓ_y − β Σ_k π_k ℓ_k − Cov, one value per example (paper, Eq. cov_def).
 
     The mean over the batch is mean(cores) − covariance_term; softmax and logarithm are taken once.
     """

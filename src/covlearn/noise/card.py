@@ -108,7 +108,7 @@ class NoiseCard:
         lines += [f"  warning: {text}" for text in self.warnings]
         lines += [f"  note: {text}" for text in self.notes]
         if self.num_classes <= PRINTED_CLASSES:
-            lines.append("  T, a row a clean class:")
+            lines.append("  T, one row per clean class:")
             lines += ["   " + "".join(f" {p:.3f}" for p in row) for row in self.transition]
         return "\n".join(lines)
 
