@@ -12,9 +12,9 @@ detail: on digits with the paper's noise, CAL with the text's constant β fell t
 seeds. ``recommended`` for small data was chosen on digits, that for CIFAR on CIFAR-10 with the
 published 0.4, by clean labels.
 
-``published`` of Co-teaching, Co-teaching+ and JoCoR lacks one thing of the authors' code: from
-epoch 80 of 200 its learning rate falls linearly to zero and Adam's β₁ is 0.1, not 0.9, which a plan
-cannot say.
+``published`` of Co-teaching, Co-teaching+ and JoCoR lacks their networks, their images that do not
+move, and the end of their schedule: the learning rate falls to zero and Adam's β₁ is 0.1 from epoch
+80 or 100 of 200, which a plan cannot say.
 
 On Clothing1M the paper quotes others for the baselines. Here they see as many images as CAL's
 first stage, 120 epochs of 1,000 batches of 32, which is four epochs over the million, at its
