@@ -114,3 +114,24 @@ def test_a_table_whose_data_is_somebodys_own_asks_for_it(
 def test_a_table_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "no.toml"]) == 2
     assert "there is no table no.toml" in capsys.readouterr().err
+
+
+def test_a_place_for_pictures_that_is_a_file_is_refused_before_anything_is_run(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in (small, small / "pictures"):
+        assert command(small, "--figures", str(place)) == 2
+        assert f"{place} must be a folder for pictures, but {small} is" in capsys.readouterr().err
+    assert not (small.parent / "runs").exists()
+
+
+def test_a_table_may_begin_with_a_mark(small: Path) -> None:
+    small.write_text(small.read_text(), encoding="utf-8-sig")
+    assert command(small, "--dry-run") == 0
+
+
+def test_a_share_of_gpus_is_a_number(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for share in ("nan", "inf", "-1"):
+        assert command(small, "--on", "ray", f"--gpus={share}") == 2
+        assert "--gpus is a share" in capsys.readouterr().err
+    assert not (small.parent / "runs").exists()

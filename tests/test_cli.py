@@ -263,7 +263,7 @@ def quick(folder: Path, *, y: Any = None, method: str = "ce") -> list[str]:
         (["--set", "lr=3"], "lr cannot be set.*did you mean 'plan.lr'"),
         (["--set", "plan.lr=fast"], "plan.lr: expected a number, got 'fast'"),
         (["--set", "plan.optimizer=sdg"], "one of sgd, adam, got 'sdg'; did you mean 'sgd'"),
-        (["--set", "plan.lr=-1"], "plan: expected epochs ≥ 0, .* got .*lr=-1"),
+        (["--set", "plan.lr=-1"], "plan: expected a finite lr > 0, got lr=-1"),
         (["--set", "net.hiden=[3]"], "unexpected keyword argument 'hiden'"),
         (["--set", "net=3"], "net has parts that can be set|net is set twice"),
         (["--set", "machine.precison=float32"], "did you mean 'machine.precision'"),

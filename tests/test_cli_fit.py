@@ -637,3 +637,37 @@ def test_predict_says_which_cells_count_as_missing(
     new = ["predict", str(tmp_path / "run"), str(tmp_path / "odd.csv"), "--id", "key"]
     assert cli.main([*new, "--out", str(tmp_path / "preds.csv")]) == 0
     assert said in capsys.readouterr().out
+
+
+def test_what_is_read_and_what_a_run_was_made_from_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x, y = clouds(60, seed=0)
+    np.save("x.npy", x)
+    np.save("y.npy", y)
+    assert cli.main(["fit", "x.npy", "--out", "run", *QUICK, "plan.epochs=1", "decays=[]"]) == 0
+    Path("images/a").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save("images/a/0.png")
+    Path("link.csv").symlink_to("preds.csv")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for words in (
+        ["predict", "run", "x.npy", "--out", "y.npy"],
+        ["predict", "run", "x.npy", "--out", "images/a/0.png"],
+        ["report", "run", "--out", "images/a/0.png"],
+        ["predict", "run", "x.npy", "--out", "link.csv"],
+    ):
+        assert cli.main(words) == 2, words
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    for _ in range(2):  # but what a command wrote it may write again
+        assert cli.main(["predict", "run", "x.npy", "--out", "preds.csv"]) == 0
+        assert cli.main(["predict", "run", "x.npy", "--out", "preds"]) == 0
+    assert "is there" not in capsys.readouterr().out
+
+
+def test_the_table_of_a_run_is_not_written_over(run: Path, table: Path, tmp_path: Path) -> None:
+    before = table.read_bytes()
+    new = tmp_path / "new.csv"
+    new.write_bytes(before)
+    assert cli.main(["predict", str(run), str(new), "--id", "key", "--out", str(table)]) == 2
+    assert table.read_bytes() == before

@@ -338,7 +338,7 @@ def test_ledger_holds_what_the_loops_say() -> None:
 
 
 BAD_PLANS: dict[str, tuple[Callable[[], Plan], str]] = {
-    "epochs": (lambda: Plan(epochs=-1), "epochs ≥ 0"),
+    "epochs": (lambda: Plan(epochs=-1), "epochs from 0 to"),
     "lr": (lambda: Plan(epochs=1, lr=0.0), "lr > 0"),
     "optimizer": (lambda: Plan(epochs=1, optimizer="lion"), "one of sgd, adam"),  # type: ignore[arg-type]
     "average": (lambda: Plan(epochs=1, average=1.0), "average must lie"),

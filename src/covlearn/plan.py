@@ -1,6 +1,7 @@
 """How a stage is optimised, and where and how that is computed."""
 
 import contextlib
+import math
 import os
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -8,6 +9,8 @@ from typing import Any, Literal
 import torch
 
 from covlearn.kinds import check_fields
+
+MOST_EPOCHS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,17 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.epochs < 0 or self.batch_size < 1 or not self.lr > 0:
+        if not (0 <= self.epochs <= MOST_EPOCHS and self.batch_size >= 1):
             raise ValueError(
-                f"expected epochs ≥ 0, batch_size ≥ 1 and lr > 0, got epochs={self.epochs}, "
-                f"batch_size={self.batch_size}, lr={self.lr}"
+                f"expected epochs from 0 to {MOST_EPOCHS:,} and batch_size ≥ 1, got "
+                f"epochs={self.epochs}, batch_size={self.batch_size}"
             )
-        if not (0 <= self.momentum < 1 and self.weight_decay >= 0 and 0 < self.lr_factor <= 1):
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"expected a finite lr > 0, got lr={self.lr}")
+        decays = 0 <= self.momentum < 1 and 0 <= self.weight_decay < math.inf
+        if not (decays and 0 < self.lr_factor <= 1):
             raise ValueError(
-                f"expected 0 ≤ momentum < 1, weight_decay ≥ 0 and 0 < lr_factor ≤ 1, got "
+                f"expected 0 ≤ momentum < 1, a finite weight_decay ≥ 0 and 0 < lr_factor ≤ 1, got "
                 f"momentum={self.momentum}, weight_decay={self.weight_decay}, "
                 f"lr_factor={self.lr_factor}"
             )

@@ -249,7 +249,13 @@ def start_as(
 
 
 def check_place(folder: Path) -> None:
-    """Refuses a folder that holds something else than a run."""
+    """Refuses a folder that holds something else than a run, and a name that no record can have."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{folder} must be a name in UTF-8; choose another") from error
+    if folder.is_symlink() and not folder.exists():
+        raise ValueError(f"{folder} must be a folder, but it is a link to nothing; choose another")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} must be a folder, but it is a file; choose another name")
     if not folder.exists() or (folder / CONFIG).exists():

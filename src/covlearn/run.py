@@ -182,7 +182,7 @@ def held_out(num_examples: int, share: float, seed: int) -> tuple[Tensor, Tensor
         raise ValueError(
             f"holdout={share} of {num_examples} examples leaves nothing on one side; change it"
         )
-    order = counter.permutation(counter.key(derived_seed(seed, "holdout"), 0), num_examples)
+    order = counter.permutation(counter.key(derived_seed(int(seed), "holdout"), 0), num_examples)
     return order[count:].sort().values, order[:count].sort().values
 
 

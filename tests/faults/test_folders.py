@@ -158,6 +158,22 @@ def test_a_full_disk_is_named_and_nothing_is_lost(
     assert any("stages" in names for names in failures), failures
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's
+def test_curves_that_do_not_fit_leave_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboard")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    fit(tmp_path / "run")
+    with mounted(disk, "-t", "tmpfs", "-o", "size=1m", "tmpfs"):
+        (disk / "ballast").write_bytes(bytes(PAGE * os.statvfs(disk).f_bavail))
+        capsys.readouterr()
+        assert main(["export", str(tmp_path / "run"), "--tensorboard", str(disk / "board")]) == 2
+        assert f"{disk / 'board'}: No space left on device" in capsys.readouterr().err
+        assert os.listdir(disk) == ["ballast"]
+
+
 @pytest.mark.parametrize("command", ["train", "fit"])
 def test_a_read_only_folder_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str

@@ -1,5 +1,6 @@
 """Wrong values for data, training, runs and reports: a call, and words of its refusal."""
 
+import math
 from pathlib import Path
 
 import torch
@@ -91,7 +92,10 @@ RUNS: dict[str, list[Row]] = {
     "config.parse_settings": [(lambda: parse_settings(["epochs"]), "=")],
     "config.check_allowed": [(lambda: check_allowed("a.b:c", [], where="t"), "--allow a.b:c")],
     "engine.Plan": [
-        (lambda: Plan(epochs=-1), "expected epochs ≥ 0"),
+        (lambda: Plan(epochs=-1), "expected epochs from 0 to 1,000,000"),
+        (lambda: Plan(epochs=10**23), "expected epochs from 0 to 1,000,000"),
+        (lambda: Plan(epochs=1, lr=math.inf), "a finite lr > 0"),
+        (lambda: Plan(epochs=1, weight_decay=math.inf), "a finite weight_decay"),
         (lambda: Plan(3, optimizer=WRONG_WORD), "optimizer must be"),
     ],
     "engine.Machine": [(lambda: Machine(workers=-1), "workers must be at least 0")],

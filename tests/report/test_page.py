@@ -75,7 +75,7 @@ def test_a_wide_table_is_cut_and_says_so(run: Path) -> None:
 
 
 def test_the_columns_that_tell_come_first(tmp_path: Path) -> None:
-    """Classes differ in one column and in another by less; text and constants say nothing."""
+    """Classes differ in one column and in another by less; other columns say nothing."""
     folder = look_alike(tmp_path / "run", count=200, classes=["a", "b"])
     labels = cells.read_cells(folder / "labels.csv")
     refined = np.where(
@@ -83,6 +83,7 @@ def test_the_columns_that_tell_come_first(tmp_path: Path) -> None:
     )
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"word": ["x", None] * 100, "constant": 1, "label": labels["given"]})
+    table["took"] = pd.to_timedelta(np.arange(200), "s")
     for n in range(8):
         table[f"noise {n}"] = rng.normal(size=200)
     table["some"] = rng.normal(size=200) / 3 + (refined == "b")

@@ -28,7 +28,7 @@ MARKED = 10  # epochs from one marker of a curve to the next
 
 def draw(table: Table, folder: Path, out: Path, settings: Sequence[str] = ()) -> list[Path]:
     """Every picture that the table's finished runs allow, each under a name of its own."""
-    check_can_draw()
+    check_can_draw(out)
     out.mkdir(parents=True, exist_ok=True)
     return [save(figure, out / f"{name}.png") for name, figure in figures(table, folder, settings)]
 
@@ -42,8 +42,11 @@ def figures(table: Table, folder: Path, settings: Sequence[str] = ()) -> Iterato
         yield "accuracy_by_rate", figure
 
 
-def check_can_draw() -> None:
-    """Says that matplotlib is missing, before a table is run whose pictures are asked for."""
+def check_can_draw(out: Path) -> None:
+    """Says that pictures cannot be made, before a table is run for which they are asked."""
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise ValueError(f"{out} must be a folder for pictures, but {there} is a file")
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("pictures need matplotlib: pip install 'covlearn[plot]'")
 

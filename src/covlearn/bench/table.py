@@ -167,8 +167,9 @@ def read_table(path: Path, *, allow: Collection[str] = ()) -> Table:
     refused here unless ``allow`` names it, too.
     """
     try:
-        with path.open("rb") as file:
-            content = tomllib.load(file)
+        content = tomllib.loads(
+            path.read_text(encoding="utf-8-sig")
+        )  # some editors put a mark first
     except FileNotFoundError:
         raise ValueError(f"there is no table {path}; check the path") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -6,6 +6,7 @@ an error of covlearn's own, 130 interrupted. What is wrong is one sentence on st
 """
 
 import argparse
+import io
 import os
 import shlex
 import sys
@@ -30,7 +31,7 @@ from covlearn.cli import (
     report,
     train,
 )
-from covlearn.cli.say import one_line, say
+from covlearn.cli.say import one_line, output, say
 
 COMMANDS = (
     *(fit, report, predict, clean, diagnose, export, doctor),
@@ -40,19 +41,19 @@ COMMANDS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
+    open_streams()
     argv = sys.argv[1:] if argv is None else list(argv)
     args = make_parser().parse_args(argv)
-    # As with python -m: pkg.mod:Class is also looked for in the folder one stands in.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
     try:
+        find_named_code(args)
         code: int = args.command(args)
+        end_output()
         return code
     except KeyboardInterrupt:
         how = getattr(args, "interrupted", None) or how_to_resume(args, argv)
         return failed(f"interrupted{how}", code=130)
-    except BrokenPipeError:  # whoever read the output has gone; Python must not try again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read the output has gone
+        forget_output()
         return 1
     except Exception as error:
         if args.debug:
@@ -60,10 +61,49 @@ def main(argv: Sequence[str] | None = None) -> int:
         return failed(*in_words(error, args, how_to_resume(args, argv)))
 
 
+def open_streams() -> None:
+    """Output that was closed goes nowhere, and what a terminal cannot show is spelled out."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  until the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def find_named_code(args: argparse.Namespace) -> None:
+    """Has pkg.mod:Class be looked for in the folder one stands in, too, as with python -m.
+
+    Only where some was named: libraries look for optional modules, and a folder of data might have
+    a file of such a name.
+    """
+    named = [getattr(args, name, None) for name in ("method", "net", "name")]
+    named += getattr(args, "allow", None) or []
+    if any(name and ":" in name for name in named) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def end_output() -> None:
+    """Writes what is left of the output, or says that it could not be written."""
+    try:
+        with output():
+            sys.stdout.flush()
+    except OSError:
+        forget_output()
+        raise
+
+
+def forget_output() -> None:
+    """Python must not try again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def in_words(error: Exception, args: argparse.Namespace, resume: str) -> tuple[str, int]:
     """What went wrong as a sentence, and the exit code."""
     if isinstance(error, ValueError | ImportError):
         return str(error), 2
+    if isinstance(error, OSError) and error.errno is None:  # a library's, which says it in words
+        return f"{error}{resume}", 2
     if isinstance(error, OSError):
         where = error.filename or getattr(args, "out", None) or "a file"
         return f"cannot read or write {where}: {error.strerror or error}{resume}", 2
@@ -116,9 +156,12 @@ def add_debug(parser: argparse.ArgumentParser) -> None:
 def how_to_resume(args: argparse.Namespace, argv: Sequence[str]) -> str:
     """The command that continues the run, where there is an unfinished one."""
     folder: Path | None = getattr(args, "out", None)
-    if folder is None or not (folder / records.CONFIG).exists():
-        return ""
-    if (folder / records.RESULT).exists():
+    try:
+        if folder is None or not (folder / records.CONFIG).exists():
+            return ""
+        if (folder / records.RESULT).exists():
+            return ""
+    except OSError:  # a folder that cannot be looked into, or a name that is none
         return ""
     again = shlex.join(
         ["covlearn", *argv, *([] if getattr(args, "resume", True) else ["--resume"])]

@@ -3,13 +3,14 @@
 import argparse
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import progress_bars
-from covlearn.cli.say import add_allow, one_line, printable, say
+from covlearn.cli.say import add_allow, one_line, printable, say, show
 
 if TYPE_CHECKING:
     from covlearn.bench.execute import Outcome
@@ -87,7 +88,7 @@ def bench(args: argparse.Namespace) -> int:
     here = folder if args.on is None else None
     check_jobs(table, cells, settings=args.set, published=args.published, folder=here)
     if args.figures is not None:
-        check_can_draw()
+        check_can_draw(args.figures)
     if args.dry_run:
         return forecast(table, cells, folder, args.set, args.published)
     standing = Standing(table, cells, folder, args.set)
@@ -97,7 +98,7 @@ def bench(args: argparse.Namespace) -> int:
     if args.json:
         say(json.dumps(as_rows(standing.entries)))
     else:
-        show(table, standing.entries, folder)
+        show_table(table, standing.entries, folder)
     if standing.failed:
         cells_failed = [outcome.cell for outcome in standing.failed]
         said = failed_sentence(cells_failed, len(standing.paths), folder)
@@ -197,7 +198,7 @@ def check_options(args: argparse.Namespace, trials: int) -> None:
             "--processes is for this machine; with --on the cluster runs as many cells as it has "
             "CPUs, or shares of GPUs (--gpus)"
         )
-    if args.gpus is not None and (args.on is None or args.gpus < 0):
+    if args.gpus is not None and (args.on is None or not 0 <= args.gpus < math.inf):
         raise ValueError(f"--gpus is a share ≥ 0 of a GPU, and goes with --on, got {args.gpus:g}")
 
 
@@ -308,13 +309,10 @@ def grid(table: "Table", entries: "Sequence[Entry]") -> Any:
     return shown
 
 
-def show(table: "Table", entries: "Sequence[Entry]", folder: Path) -> None:
+def show_table(table: "Table", entries: "Sequence[Entry]", folder: Path) -> None:
     """The table on standard output, and what was left out of it."""
-    from rich.console import Console  # noqa: PLC0415
-
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(grid(table, entries))
+    show(grid(table, entries))
     for text in dict.fromkeys(text for each in entries for text in each.left_out):
-        console.print(f"left out: {one_line(text)}", markup=False)
+        say(f"left out: {one_line(text)}")
     what = "ours (n) over the paper's and the difference" if table.expected else "mean ± std (n)"
-    console.print(f"{table.figure.replace('_', ' ')}: {what}; files: {folder}", markup=False)
+    say(f"{table.figure.replace('_', ' ')}: {what}; files: {folder}")

@@ -1,12 +1,11 @@
 """``covlearn data``."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import step_bars
-from covlearn.cli.say import say
+from covlearn.cli.say import say, show
 from covlearn.kinds import nearest
 
 if TYPE_CHECKING:
@@ -80,7 +79,6 @@ def fetch(args: argparse.Namespace) -> int:
 
 def list_data(args: argparse.Namespace) -> int:  # noqa: ARG001  every command takes them
     """A table of the data sets that covlearn knows."""
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     from covlearn.data.cifar import CIFAR, OFFICIAL  # noqa: PLC0415
@@ -103,7 +101,7 @@ def list_data(args: argparse.Namespace) -> int:  # noqa: ARG001  every command t
         table.add_row(facts.name, f"{sizes}, {facts.num_classes} classes", where)
     table.add_row("clothing1m", "1 million images of 14 classes", "train --data PATH")
     table.add_row("FILE.npz", "your own: x, y, x_test, y_test", "")
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    show(table)
     return 0
 
 

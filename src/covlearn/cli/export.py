@@ -42,7 +42,7 @@ def export(args: argparse.Namespace) -> int:
     if args.onnx is not None:
         from covlearn.integrations.onnx import to_onnx  # noqa: PLC0415
 
-        check_target(args.onnx)
+        check_target(args.onnx, ".onnx")
         difference = to_onnx(args.run, args.onnx, allow=args.allow)
         say(f"network: {args.onnx}, within {difference:.1g} of PyTorch by onnxruntime")
     if args.tensorboard is not None:

@@ -2,11 +2,11 @@
 
 import argparse
 import inspect
-import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from covlearn.cli.say import show
 from covlearn.config import as_text, leaves
 
 EXAMPLE = """\
@@ -30,7 +30,6 @@ def add_parser(commands: Any) -> None:
 
 def methods(args: argparse.Namespace) -> int:
     """The table of all methods, or the fields of one."""
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     from covlearn.job import make_method  # noqa: PLC0415
@@ -51,8 +50,7 @@ def methods(args: argparse.Namespace) -> int:
             changed = " ".join(f"{path}={as_text(value)}" for path, value in own_defaults(method))
             paper = first_line(inspect.getmodule(kind)).partition(":")[0]
             table.add_row(name, paper, f"{first_line(kind)}\nneeds {needs(method)}\n{changed}")
-    # A file or a pipe has no width of its own.
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    show(table)
     return 0
 
 

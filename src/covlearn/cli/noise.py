@@ -3,12 +3,11 @@
 import argparse
 import json
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import step_bars
-from covlearn.cli.say import say
+from covlearn.cli.say import say, show
 from covlearn.cli.targets import check_target
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def noise(args: argparse.Namespace) -> int:
 
     if args.file.suffix != ".npz":
         raise ValueError(f"--out must end in .npz, got {str(args.file)!r}")
-    check_target(args.file, read=args.data)
+    check_target(args.file, ".npz", args.data, labels_of(args.kind))
     with step_bars() as progress:
         progress("drawing", 0, 0)
         source = load_data(args.data)
@@ -83,6 +82,13 @@ def noise(args: argparse.Namespace) -> int:
         say(summary(labels.card, source.name))
         say(f"labels {digest[:12]}…, with their card, in {args.file}")
     return 0
+
+
+def labels_of(kind: str) -> str | None:
+    """The label file that a kind of noise names."""
+    from covlearn.noise.files import path_and_name  # noqa: PLC0415
+
+    return path_and_name(kind.removeprefix("file:"))[0] if kind.startswith("file:") else None
 
 
 def summary(card: "NoiseCard", data: str) -> str:
@@ -128,7 +134,6 @@ def list_noises(*, as_json: bool) -> int:
         say(json.dumps(whole, allow_nan=False))
         return 0
 
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     generators = Table("--noise", "version", title="generators")
@@ -150,7 +155,5 @@ def list_noises(*, as_json: bool) -> int:
     for human in HUMAN.values():
         specs = " ".join(f"file:PATH#{label}" for label in human.labels)
         people.add_row(human.name, human.data, specs)
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    for table in (generators, published, people):
-        console.print(table)
+    show(generators, published, people)
     return 0

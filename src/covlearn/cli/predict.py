@@ -49,7 +49,7 @@ def predict(args: argparse.Namespace) -> int:
 
     device = resolve_device(args.device)
     fitted = load(args.run, allow=args.allow)
-    check_target(args.out, read=args.source)
+    check_target(args.out, ".csv", args.source, fitted.config["source"].get("path"))
     examples = read(args, recipe=fitted.recipe, look=args.dry_run)
     remarks = skipped_lines([{"id": item.id, "reason": item.reason} for item in examples.skipped])
     remarks += [f"note: {note}" for note in examples.notes]

@@ -49,7 +49,7 @@ def report(args: argparse.Namespace) -> int:
     from covlearn.report.page import COMPARISON  # noqa: PLC0415
 
     if args.file is not None:
-        check_target(args.file)
+        check_target(args.file, ".html")
     for run in args.runs:
         check_no_table(run)
     if len(args.runs) > 1:

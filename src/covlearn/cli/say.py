@@ -1,9 +1,11 @@
 """What a command prints: text in which no name of a file, label or id can steer the terminal."""
 
 import argparse
+import contextlib
 import re
 import sys
-from typing import TextIO
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 # Control characters, what turns the direction of text around, line ends of Unicode, and halves of
 # characters, which names of files that are no UTF-8 are made of.
@@ -14,7 +16,30 @@ UNSAFE = re.compile(
 
 def say(text: str, file: TextIO | None = None) -> None:
     """Prints text of several lines."""
-    print(printable(text), file=file or sys.stdout)
+    with output():
+        print(printable(text), file=file or sys.stdout)
+
+
+def show(*tables: Any) -> None:
+    """Prints tables of rich; a file or a pipe has no width of its own."""
+    from rich.console import Console  # noqa: PLC0415
+
+    with output():
+        console = Console(width=None if sys.stdout.isatty() else 160)
+        for table in tables:
+            console.print(table)
+
+
+@contextlib.contextmanager
+def output() -> Iterator[None]:
+    """Has an error that comes of printing say so, and not name a file of the command."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        error.filename = "the output"
+        raise
 
 
 def printable(text: str) -> str:

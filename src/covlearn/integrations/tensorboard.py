@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -67,7 +68,12 @@ def write_tensorboard(run: str | os.PathLike[str], folder: str | os.PathLike[str
     metrics = records.read_metrics(Path(run))
     if not metrics:
         raise ValueError(f"{run} must hold epochs, and has none yet")
-    with TensorBoard(folder) as board:
-        for record in metrics:
-            board.write(record["stage"], record)
+    try:
+        with TensorBoard(folder) as board:
+            for record in metrics:
+                board.write(record["stage"], record)
+    except OSError as error:  # half of the curves would keep the next try out
+        shutil.rmtree(folder, ignore_errors=True)
+        error.filename = str(folder)
+        raise
     return len(metrics)

@@ -104,7 +104,8 @@ def against_means(
 
     A column that is no numbers is NaN.
     """
-    x = table.select_dtypes("number").astype(float).reindex(columns=table.columns)
+    numbers = table.select_dtypes("number", exclude="timedelta")
+    x = numbers.astype(float).reindex(columns=table.columns)
     x = x.replace([np.inf, -np.inf], np.nan)
     with np.errstate(all="ignore"):  # columns of absurd size say nothing
         x = (x - x.mean()) / x.std().replace(0, np.nan)
