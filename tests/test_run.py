@@ -217,6 +217,7 @@ def test_held_out_examples_are_a_function_of_the_seed_and_leave_training(tmp_pat
     assert len(held) == 9
     assert torch.equal(torch.cat([kept, held]).sort().values, torch.arange(90))
     assert torch.equal(held, held_out(90, 0.1, seed=3)[1])
+    assert torch.equal(held, held_out(90, 0.1, seed=np.int64(3))[1])  # type: ignore[arg-type]
     assert not torch.equal(held, held_out(90, 0.1, seed=4)[1])
     assert len(held_out(90, 0.0, seed=3)[1]) == 0
 
