@@ -1,4 +1,4 @@
-"""On how many of the sieves' predictions the T of `fit`'s verdicts is counted, and how it grows.
+"""On how many of the sieves' predictions the T of `fit`'s verdicts is counted, and what they do.
 
     python -m benchmarks.counted          # four data sets, nine noises; minutes
 
@@ -6,10 +6,10 @@ T is counted where the sieves are surest, since elsewhere their own errors look 
 But labels that are wrong where examples are hard, as people's are, are not there, so that labels
 count as wrong more often where predictions are less sure. And where D̂ has a label, the network has
 heard the given one, which Bayes' rule would then count twice. Of each share, and of the one in use
-with T as it is everywhere, or with none or all of what was heard left out, by clean labels: how
-well verdicts find wrong labels, how many are flagged, the share of labels that is right after
-repair, and by how many points quality and the noise rate are off. D̂, and so the network, is the
-same for all.
+with T as it is everywhere, with none or all of what was heard left out, or with labels replaced
+below another quality, by clean labels: how well verdicts find wrong labels, how many are flagged,
+the share of labels that is right after repair, that of the wrong ones that is put right, and by how
+many points quality and the noise rate are off. D̂, and so the network, is the same for all.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.progress import track
 
@@ -38,6 +39,7 @@ OUT = Path(__file__).resolve().parents[1] / "results" / "counted.json"
 SHARES = (0.25, 0.5, 0.75, 1.0)
 ALIKE = f"{COUNTED}, alike everywhere"
 HEARD_SHARES = {f"{COUNTED}, heard 0": 0.0, f"{COUNTED}, heard 1": 1.0}
+BELOW = {f"{COUNTED}, below {below}": below for below in (0.1, 0.2, 0.3, 0.5)}
 SEEDS = {"digits": 3, "breast_cancer": 3, "wine": 3, "fashion": 1}
 
 
@@ -51,7 +53,7 @@ def one(name: str, noise: str, seed: int) -> dict[str, Any]:
     given, right = split.y.numpy(), clean.y.numpy()
     found: dict[str, Any] = {"evidence": fit.evidence.found}
     ours = ((str(share), share) for share in SHARES)
-    others = ((name, COUNTED) for name in (ALIKE, *HEARD_SHARES))
+    others = ((name, COUNTED) for name in (ALIKE, *HEARD_SHARES, *BELOW))
     for variant, share in [*others, *ours]:
         transition = surest_transition(fit.crossed, split.y, surest=share)
         times = None
@@ -67,15 +69,18 @@ def one(name: str, noise: str, seed: int) -> dict[str, Any]:
             heard_share=HEARD_SHARES.get(variant, HEARD),
         )
         verdicts = judge(split.y, logits, evidence=fit.evidence.found)
-        row = detection(
-            given, right, verdicts.decision != "keep", 1 - verdicts.quality, verdicts.refined
-        )
+        refined = verdicts.refined
+        if fit.evidence.found and variant in BELOW:
+            replaced = (verdicts.quality < BELOW[variant]) & (verdicts.confidence >= 0.5)
+            refined = np.where(replaced, verdicts.suggested, given)
+        row = detection(given, right, verdicts.decision != "keep", 1 - verdicts.quality, refined)
         quality = reliability(torch.from_numpy(verdicts.quality), split.y == clean.y)
         found[variant] = {
             "f1": row.get("f1"),
             "average_precision": row.get("average_precision"),
             "flagged": row["flagged"],
-            "share_right": float((verdicts.refined == right).mean()),
+            "share_right": row["refined_right"],
+            "repaired": row.get("repaired"),
             "quality_off": 100 * calibration_error(quality),
             "rate_off": 100 * float((1 - verdicts.quality).mean() - row["wrong"]),
         }
@@ -86,7 +91,7 @@ def means(cells: dict[str, Any], kind: Callable[[str], bool]) -> dict[str, dict[
     """Over the cells with noise of a kind, each figure that all of them have."""
     chosen = [cell for name, cell in cells.items() if kind(name.split("/")[1].partition(":")[0])]
     table: dict[str, dict[str, float]] = {}
-    for name in (ALIKE, *HEARD_SHARES, *map(str, SHARES)):
+    for name in (ALIKE, *HEARD_SHARES, *BELOW, *map(str, SHARES)):
         figures = [figure for figure, value in chosen[0][name].items() if value is not None]
         table[name] = {
             figure: statistics.fmean(cell[name][figure] for cell in chosen) for figure in figures
