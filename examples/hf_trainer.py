@@ -84,7 +84,7 @@ class CALTrainer(Trainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, **others: Any
     ) -> Any:
-        """CAL in training, where a batch without positions is an error; else the model's own loss."""
+        """CAL in training, which needs positions; in evaluation the model's own loss."""
         if not model.training:
             inputs.pop("idx", None)
             return super().compute_loss(model, inputs, return_outputs, **others)

@@ -49,9 +49,9 @@ def test_methods(name: str, check: str) -> None:
 @pytest.mark.parametrize("dropped", [False, True])
 def test_a_loss_of_ones_own_in_cal(dropped: bool) -> None:
     """Not among ALL: it is an example, and no method with a golden trajectory."""
-    bounds = {"lower": -1.0, "upper": 0.0} if dropped else {}
     few = ["deterministic", "keeps_buffers_in_place", "recovers"]
-    check_method(SymmetricCAL(**bounds), checks=few if dropped else ONE_PROCESS)
+    method = SymmetricCAL(lower=-1.0, upper=0.0) if dropped else SymmetricCAL()
+    check_method(method, checks=few if dropped else ONE_PROCESS)
 
 
 @pytest.mark.parametrize(
