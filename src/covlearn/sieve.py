@@ -20,6 +20,7 @@ from covlearn.checks import (
     check_probs,
     check_rate,
     check_scores,
+    readable,
 )
 from covlearn.kinds import checked, shown
 from covlearn.losses import pick
@@ -262,6 +263,7 @@ class SieveRecorder:
     def update(self, idx: Tensor, logits: Tensor) -> None:
         """Records a batch: positions in the training set, and the logits the model gave there."""
         logits = check_scores(logits, num_classes=self.num_classes)
+        refuse_probs(logits)
         idx = check_idx(idx, num_examples=len(self.noisy), length=len(logits))
         if logits.device != self.noisy.device:
             raise ValueError(
@@ -312,6 +314,22 @@ class SieveRecorder:
                 ) from error
         return refine_scores(
             self.score.clone(), self.prediction, self.noisy, lower=lower, upper=upper
+        )
+
+
+def refuse_probs(logits: Tensor) -> None:
+    """Of a network that ends in a softmax another one would make nearly uniform predictions.
+
+    Rows of one-hot numbers may be logits; of others that are not negative it is no chance if each
+    sums to one. Looked at on the CPU alone, as values are in :mod:`covlearn.checks`.
+    """
+    if not readable(logits) or len(logits) < 2 or bool(logits.detach().amin() < 0):
+        return
+    sums, tops = logits.detach().sum(dim=1), logits.detach().amax(dim=1)
+    if bool(((sums - 1).abs() < 1e-2).all()) and bool((tops < 1).any()):
+        raise ValueError(
+            "logits must be what the network gives before softmax, got rows of probabilities, each "
+            "with the sum 1; leave the softmax out, or pass (probs + 1e-8).log()"
         )
 
 

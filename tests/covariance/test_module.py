@@ -145,6 +145,7 @@ def test_its_statistics_are_never_rounded(cast: str) -> None:
     torch.testing.assert_close(criterion(logits, noisy[idx], idx), expected, rtol=1e-7, atol=1e-7)
     assert criterion.double().float().prior.dtype == torch.float32
     assert criterion.to("meta").transition.device.type == "meta"
+    assert "beta=?" in repr(criterion)  # which has no value there
 
 
 def test_logits_of_another_device_are_named() -> None:

@@ -296,6 +296,10 @@ LABELS = torch.tensor([0, 1, 2, 0])
 STATS = SecondOrder.from_labels(LABELS, LABELS, 3)
 BAD_CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "no refined labels": (lambda: CALLoss(LABELS, None, 3), "needs refined labels.*SieveRecorder"),
+    "statistics without D̂": (lambda: SecondOrder.from_labels(LABELS, None, 3), "labels D̂, got None; .*clean labels never"),  # type: ignore[arg-type]
+    "statistics of arrays": (lambda: covariance_term(torch.zeros(4, 3), LABELS, LABELS, SecondOrder(np.eye(3), torch.ones(3), 1.0)), "must hold tensors.* got transition a ndarray"),  # type: ignore[arg-type]
+    "statistics of other classes": (lambda: covariance_term(torch.zeros(4, 3), LABELS, LABELS, SecondOrder(torch.eye(2), torch.ones(3), 1.0)), r"transition a Tensor of shape \(2, 2\)"),
+    "probabilities": (lambda: CALLoss(LABELS, LABELS, 3)(torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.9, 0.1]]), LABELS[:2], torch.arange(2)), "what the network gives before softmax"),
     "lengths": (lambda: SecondOrder.from_labels(LABELS, LABELS[:3], 3), "one entry an example, 4, got 3"),
     "refined too large": (lambda: SecondOrder.from_labels(LABELS, LABELS + 1, 3), "0…2.*−1"),
     "noisy dropped": (lambda: SecondOrder.from_labels(LABELS - 1, LABELS, 3), "noisy must lie"),

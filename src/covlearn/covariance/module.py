@@ -18,7 +18,7 @@ from covlearn.checks import (
     readable,
 )
 from covlearn.covariance.term import SecondOrder, Weighting, cal_of, check_weighting, example_share
-from covlearn.sieve import Refined
+from covlearn.sieve import Refined, refuse_probs
 from covlearn.transition import EmptyClass
 
 LITTLE = 0.5
@@ -143,6 +143,7 @@ class CALLoss(nn.Module):
                 )
         idx = check_idx(idx, num_examples=len(self.noisy), length=len(logits))
         if readable(y):
+            refuse_probs(logits)
             if not torch.equal(y, self.noisy[idx].long()):
                 raise ValueError(
                     "y must be the noisy labels of the examples at idx, got others; idx must count "
@@ -159,8 +160,9 @@ class CALLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """What tells one from another."""
+        beta = "?" if self.strength.is_meta else f"{self.beta:g}"
         return (
-            f"num_examples={len(self.noisy)}, num_classes={len(self.prior)}, beta={self.beta:g}, "
+            f"num_examples={len(self.noisy)}, num_classes={len(self.prior)}, beta={beta}, "
             f"weighting={self.weighting!r}, reduction={self.reduction!r}"
         )
 

@@ -62,6 +62,11 @@ class SecondOrder:
         tensor([[0.5000, 0.5000],
                 [0.0000, 1.0000]])
         """
+        if refined is None:
+            raise ValueError(
+                "refined must be the labels D̂, got None; covlearn.sieve.refine(probs, noisy, …) "
+                "makes them, and clean labels never stand in for them"
+            )
         noisy = check_labels(noisy, num_classes=num_classes, name="noisy")
         refined = check_labels(
             refined, num_classes=num_classes, length=len(noisy), name="refined", dropped=True
@@ -224,6 +229,12 @@ def check_batch(
         )
     num_classes = len(stats.class_weight)
     square = (num_classes, num_classes)
+    tensors = (stats.transition, stats.class_weight)
+    if not all(isinstance(each, Tensor) for each in tensors) or stats.transition.shape != square:
+        raise ValueError(
+            f"stats must hold tensors, K×K and K, got transition {shown(stats.transition)} and "
+            f"class_weight {shown(stats.class_weight)}; SecondOrder.from_labels(…) counts both"
+        )
     if mean_loss is not None and as_tensor(mean_loss, name="mean_loss").shape != square:
         raise ValueError(
             f"mean_loss must be {num_classes}×{num_classes}, the mean of ℓ_j over refined class i, "
