@@ -168,3 +168,14 @@ def test_class_weighting_warns_of_the_classes_that_a_batch_misses() -> None:
     ):
         quiet(torch.zeros(128, len(quiet.prior)), quiet.noisy[idx].long(), idx)
     assert "num_classes=1000, beta=1, weighting='class'" in repr(criterion)
+
+
+def test_by_sample_a_batch_in_parts_is_the_batch() -> None:
+    """As docs/start/my_loop.md says of accumulated gradients and of processes; by class it is not."""
+    noisy, refined = draw_labels(16, 64, 4)
+    idx, logits = torch.arange(32), draw_logits(16, 32, 4)
+    for weighting, same in (("sample", True), ("class", False)):
+        criterion = CALLoss(noisy, refined, 4, weighting=weighting)  # type: ignore[arg-type]
+        parts = [criterion(logits[part], noisy[part], part) for part in idx.split(8)]
+        whole = criterion(logits, noisy[:32], idx)
+        assert torch.allclose(torch.stack(parts).mean(), whole, atol=1e-6) == same
