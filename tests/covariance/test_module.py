@@ -106,6 +106,18 @@ def test_labels_of_imagenet_size_are_kept_in_four_bytes() -> None:
     assert not any(buffer.dtype == torch.float64 for buffer in criterion.buffers())
 
 
+def test_weights_and_prior_in_double_are_kept_in_single() -> None:
+    """As those of kernel_mean_matching and of NumPy are; not every device has double."""
+    noisy, refined = draw_labels(17, 40, 3, dropped=0.3)
+    weight = torch.rand(40, generator=torch.Generator().manual_seed(0)).double()
+    prior = torch.full((3,), 1 / 3, dtype=torch.float64)
+    for arguments in ((weight, prior), (weight.numpy(), prior.numpy())):
+        criterion = CALLoss(noisy, refined, 3, weight=arguments[0], prior=arguments[1])
+        assert not any(buffer.dtype == torch.float64 for buffer in criterion.buffers())
+    with pytest.raises(ValueError, match="40 floating-point values, one an example"):
+        CALLoss(noisy, refined, 3, weight=torch.ones(40, dtype=torch.long))
+
+
 def test_its_state_is_tensors_alone(tmp_path: Path) -> None:
     """Else a model that holds it can be kept by neither safetensors nor Accelerate."""
     noisy, refined = draw_labels(11, 64, 4, dropped=0.3)

@@ -78,12 +78,14 @@ class CALLoss(nn.Module):
         self.empty_class: EmptyClass = empty_class
         # Labels in 4 bytes: with N in the millions they are what this module weighs.
         # Copies, all of them: what the caller does with an array later must not change the loss.
+        # In single precision, since not every device has double.
         weight = None if weight is None else as_tensor(weight).detach().clone()
+        if weight is not None and weight.is_floating_point():
+            weight = weight.float()
         strength = float(check_strength(beta, name="beta"))
         self.register_buffer("noisy", labels.to(torch.int32, copy=True))
         self.register_buffer("weight", weight)
-        self.register_buffer("prior", check_prior(prior, num_classes=num_classes).clone())
-        # In single precision, since not every device has double.
+        self.register_buffer("prior", check_prior(prior, num_classes=num_classes).float().clone())
         self.register_buffer("strength", torch.tensor(strength, dtype=torch.float32))
         self.set_refined(refined)
 
