@@ -18,7 +18,7 @@ from covlearn.checks import (
     readable,
 )
 from covlearn.covariance.term import SecondOrder, Weighting, cal_of, check_weighting, example_share
-from covlearn.sieve import Refined, refuse_probs
+from covlearn.sieve import Refined, SieveRecorder, refuse_probs
 from covlearn.transition import EmptyClass
 
 LITTLE = 0.5
@@ -110,10 +110,11 @@ class CALLoss(nn.Module):
 
     def set_refined(self, refined: Array | Refined | None) -> None:
         """Takes another D̂, and counts T̂ and the class shares anew."""
-        if refined is None:
+        if refined is None or isinstance(refined, SieveRecorder):
             raise ValueError(
-                "CALLoss needs refined labels D̂, got None; build them with SieveRecorder in the "
-                "same loop, or from any model's probabilities with covlearn.sieve.refine"
+                f"CALLoss needs refined labels D̂, got {type(refined).__name__}; build them with "
+                "refine() of a SieveRecorder in the same loop, or from any model's probabilities "
+                "with covlearn.sieve.refine"
             )
         labels = refined.label if isinstance(refined, Refined) else as_tensor(refined)
         device = self.noisy.device

@@ -19,6 +19,7 @@ from torch import Tensor
 from covlearn.checks import (
     Array,
     as_tensor,
+    at_least_float32,
     check_eps,
     check_labels,
     check_prior,
@@ -28,6 +29,7 @@ from covlearn.checks import (
 )
 from covlearn.kinds import checked, shown
 from covlearn.losses import Rows, per_class, pick, weighted_logs
+from covlearn.sieve import Refined
 from covlearn.transition import EmptyClass, count_transition
 
 Weighting = Literal["class", "sample"]
@@ -50,7 +52,7 @@ class SecondOrder:
     def from_labels(
         cls,
         noisy: Array,
-        refined: Array,
+        refined: Array | Refined,
         num_classes: int,
         *,
         weight: Array | None = None,
@@ -69,7 +71,11 @@ class SecondOrder:
             )
         noisy = check_labels(noisy, num_classes=num_classes, name="noisy")
         refined = check_labels(
-            refined, num_classes=num_classes, length=len(noisy), name="refined", dropped=True
+            refined.label if isinstance(refined, Refined) else refined,
+            num_classes=num_classes,
+            length=len(noisy),
+            name="refined",
+            dropped=True,
         )
         if weight is not None:
             weight = check_weight(weight, length=len(noisy)).detach()
@@ -197,7 +203,8 @@ def with_covariance(base_loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[.
         mass: Tensor | None = None,
     ) -> Tensor:
         logits, y, refined, weight = check_batch(logits, y, refined, stats, weight, mean_loss)
-        loss_BK = per_class(base_loss, logits)
+        # A term of half-precision losses would be mostly rounding, each a difference of two.
+        loss_BK = at_least_float32(per_class(base_loss, logits))
         share_B = example_share(refined, stats, weighting, weight, mass, loss_BK.dtype)
         return pick(loss_BK, y) - share_B * deviation(loss_BK, y, refined, stats, mean_loss)
 
