@@ -13,12 +13,11 @@ from covlearn.checks import (
     check_idx,
     check_labels,
     check_prior,
-    check_scores,
     check_strength,
     readable,
 )
 from covlearn.covariance.term import SecondOrder, Weighting, cal_of, check_weighting, example_share
-from covlearn.sieve import Refined, SieveRecorder, refuse_probs
+from covlearn.sieve import Refined, SieveRecorder, check_logits
 from covlearn.transition import EmptyClass
 
 LITTLE = 0.5
@@ -136,7 +135,7 @@ class CALLoss(nn.Module):
 
     def forward(self, logits: Tensor, y: Tensor, idx: Tensor) -> Tensor:
         """The mean loss of the batch, or one value per example with ``reduction="none"``."""
-        logits = check_scores(logits, num_classes=len(self.prior))
+        logits = check_logits(logits, num_classes=len(self.prior))
         y = check_labels(y, num_classes=len(self.prior), length=len(logits), name="y")
         for name, values in (("logits", logits), ("y", y)):
             if values.device != self.noisy.device:
@@ -146,7 +145,6 @@ class CALLoss(nn.Module):
                 )
         idx = check_idx(idx, num_examples=len(self.noisy), length=len(logits))
         if readable(y):
-            refuse_probs(logits)
             if not torch.equal(y, self.noisy[idx].long()):
                 raise ValueError(
                     "y must be the noisy labels of the examples at idx, got others; idx must count "
