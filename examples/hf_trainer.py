@@ -84,8 +84,9 @@ class CALTrainer(Trainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, **others: Any
     ) -> Any:
-        """CAL where there are positions; without them, as in evaluation, the model's own loss."""
-        if "idx" not in inputs:
+        """CAL in training, which needs positions; in evaluation the model's own loss."""
+        if not model.training:
+            inputs.pop("idx", None)
             return super().compute_loss(model, inputs, return_outputs, **others)
         idx, labels = inputs.pop("idx"), inputs.pop("labels")
         outputs = model(**inputs)

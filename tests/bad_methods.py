@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from covlearn import distributed
-from covlearn.data import Batch
+from covlearn.covariance import SecondOrder
+from covlearn.data import Batch, Split
 from covlearn.engine import Outputs, Plan
 from covlearn.ledger import Ledger
 from covlearn.methods import CE, Method, Run
@@ -299,6 +300,25 @@ class Schedules(Factor):
         return model
 
 
+class KeepsStatistics(CrossEntropy):
+    """What it looks up in each step is where ``to(device)`` does not find it."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__()
+        self.stats = SecondOrder.from_labels(split.y, split.y, split.num_classes)
+
+    def forward(self, outputs: Outputs, batch: Batch) -> tuple[Tensor, None]:
+        share = self.stats.class_weight[batch.y]
+        return share * super().forward(outputs, batch)[0], None
+
+
+class StaysOnTheHost(Factor):
+    def fit(self, run: Run) -> nn.Module:
+        model = run.net("host")
+        run.train("host", model, KeepsStatistics(run.split), self.plan)
+        return model
+
+
 class OwnSmallest(CrossEntropy):
     """Picks small losses in its own share of the batch."""
 
@@ -375,6 +395,7 @@ BAD: list[tuple[Method, str, str]] = [
         "keeps_buffers_in_place",
         r"KeepsNumber\.scale is another",
     ),
+    (StaysOnTheHost(), "keeps_buffers_in_place", r"KeepsStatistics\.stats holds a .* is no buffer"),
     (SeesItsOwnShare(), "two_processes", "two processes end otherwise than one; what looks across"),
     (
         FailsWithTwo(),

@@ -16,6 +16,7 @@ from covlearn.methods import CAL, CE, CORES, GCE, METHODS, PTD, Method, Run
 from covlearn.run import fit_and_evaluate
 from covlearn.schedules import Ramp
 from covlearn.testing import CHECKS, RUN_MEMBERS, check_method, make_toy, shortened
+from examples.own_loss import SymmetricCAL
 from examples.own_method import SymmetricCE
 from tests.bad_methods import BAD, ChangesInputs, Factor, Schedules, SeedsTorch
 
@@ -43,6 +44,14 @@ ONE_PROCESS = [check for check in CHECKS if check != "two_processes"]
 @pytest.mark.parametrize("name", ALL)
 def test_methods(name: str, check: str) -> None:
     check_method(ALL[name], checks=[check])
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_loss_of_ones_own_in_cal(dropped: bool) -> None:
+    """Not among ALL: it is an example, and no method with a golden trajectory."""
+    few = ["deterministic", "keeps_buffers_in_place", "recovers"]
+    method = SymmetricCAL(lower=-1.0, upper=0.0) if dropped else SymmetricCAL()
+    check_method(method, checks=few if dropped else ONE_PROCESS)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +174,12 @@ PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 def test_the_page_shows_the_example() -> None:
     example, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert example == (ROOT / "examples" / "own_method.py").read_text(encoding="utf-8")
+
+
+def test_the_next_page_shows_the_other_example() -> None:
+    page = (ROOT / "docs" / "extending_parts.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r'```python title="own_loss.py"\n(.*?)```', page, re.DOTALL)
+    assert example == (ROOT / "examples" / "own_loss.py").read_text(encoding="utf-8")
 
 
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

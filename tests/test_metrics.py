@@ -147,3 +147,20 @@ def test_stated_probabilities_are_compared_with_what_came_true() -> None:
     assert calibration_error(rows) == pytest.approx((0.05 + 2 * 0.34 + 2 * 0.025) / 5)
     with pytest.raises(ValueError, match="between 0 and 1"):
         reliability(torch.tensor([1.5]), torch.tensor([True]))
+
+
+def test_what_is_refused_says_why() -> None:
+    right = tensor([0, 1])
+    with pytest.raises(ValueError, match="score must be finite, got nan at position 1; leave out"):
+        average_precision(torch.tensor([0.1, nan]), right)
+    with pytest.raises(ValueError, match=r"one length, a value for each label, got shapes \(3,\)"):
+        average_precision(torch.zeros(3), right)
+    for labels in (torch.tensor([0.1, 0.9]), np.array([0.0, nan])):
+        with pytest.raises(ValueError, match=r"whole numbers, got a Tensor .* as probs > 0\.5"):
+            accuracy(labels, right)
+    assert accuracy(torch.tensor([0.1, 0.9]) > 0.5, right) == 1
+    assert accuracy(np.array([0.0, 1.0]), right) == 1
+    with pytest.raises(ValueError, match=r"argmax\(axis=1\) makes labels"):
+        accuracy(torch.eye(2), right)
+    with pytest.raises(ValueError, match="between 0 and 1 for each of 2 examples"):
+        reliability(torch.tensor([0.5, nan]), right)

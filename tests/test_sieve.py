@@ -365,3 +365,17 @@ def test_read_only_arrays_are_taken() -> None:
     # Reversed views, foreign byte order and lists of numbers are numbers too.
     odd = refine(probs[::-1], noisy[::-1].astype(">i4"), lower=-1.0)
     assert odd.label.flip(0).tolist() == refine(probs, noisy.tolist(), lower=-1.0).label.tolist()
+
+
+def test_probabilities_are_not_taken_for_logits() -> None:
+    recorder = SieveRecorder(torch.arange(4) % 2, num_classes=2)
+    logits, idx = torch.tensor([[3.0, -3.0], [-1.0, 2.0], [0.5, 0.2], [0.3, 0.7]]), torch.arange(4)
+    for probs in (logits.softmax(dim=1), logits.softmax(dim=1).bfloat16()):
+        with pytest.raises(ValueError, match="before softmax, got rows of probabilities"):
+            recorder.update(idx, probs)
+    recorder.update(idx, logits)
+    expected = recorder.score.clone()
+    recorder.update(idx, (logits.softmax(dim=1) + 1e-8).log())
+    torch.testing.assert_close(recorder.score, expected)
+    for other in (logits.relu(), torch.zeros(4, 2), torch.eye(2).repeat(2, 1), logits[3:]):
+        recorder.update(idx[: len(other)], other)  # one row, or one-hot ones, may be logits

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from covlearn.checks import Array, as_tensor, check_labels
-from covlearn.kinds import checked
+from covlearn.kinds import checked, shown
 from covlearn.records import Accuracy, Figure
 from covlearn.transition import count_transition, transition_error
 
@@ -102,10 +102,16 @@ def average_precision(score: Array, wrong: Array) -> float | None:
     0.8333333333333333
     """
     score, wrong = as_tensor(score).cpu().double(), as_tensor(wrong).cpu().bool()
-    if score.shape != wrong.shape or score.ndim != 1 or not bool(score.isfinite().all()):
+    if score.shape != wrong.shape or score.ndim != 1:
         raise ValueError(
-            "expected a finite score for each label, got shapes "
-            f"{tuple(score.shape)} and {tuple(wrong.shape)}"
+            "score and wrong must be vectors of one length, a value for each label, got shapes "
+            f"{tuple(score.shape)} and {tuple(wrong.shape)}; pass arrays that belong together"
+        )
+    if not bool(score.isfinite().all()):
+        bad = int((~score.isfinite()).nonzero()[0])
+        raise ValueError(
+            f"score must be finite, got {float(score[bad])} at position {bad}; leave out labels "
+            "that have none"
         )
     if not bool(wrong.any()):
         return None
@@ -124,8 +130,11 @@ def reliability(stated: Array, right: Array, *, bins: int = 10) -> list[tuple[in
     [(1, 0.1, 0.0), (2, 0.85, 0.5)]
     """
     stated, right = as_tensor(stated).cpu().double(), as_tensor(right).cpu().double()
-    if stated.shape != right.shape or bool(((stated < 0) | (stated > 1 + 1e-6)).any()):
-        raise ValueError("expected a probability between 0 and 1 for each example")
+    if stated.shape != right.shape or not bool(((stated >= 0) & (stated <= 1 + 1e-6)).all()):
+        raise ValueError(
+            f"stated must be a probability between 0 and 1 for each of {len(right)} examples, got "
+            f"{shown(stated)}; apply softmax to logits first"
+        )
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins}")
     place = (stated * bins).long().clamp(max=bins - 1)
@@ -187,8 +196,15 @@ def _pair(first: Array, second: Array) -> tuple[Tensor, Tensor]:
     if first.shape != second.shape or first.ndim != 1 or first.numel() == 0:
         raise ValueError(
             "expected two vectors of labels of the same length, at least one, got shapes "
-            f"{tuple(first.shape)} and {tuple(second.shape)}"
+            f"{tuple(first.shape)} and {tuple(second.shape)}; argmax(axis=1) makes labels of "
+            "probabilities"
         )
+    for labels in (first, second):
+        if labels.is_floating_point() and not torch.equal(labels, labels.trunc()):
+            raise ValueError(
+                f"expected labels, which are whole numbers, got {shown(labels)}; compare "
+                "probabilities with a threshold first, as probs > 0.5"
+            )
     return first.to("cpu", torch.int64), second.to("cpu", torch.int64)
 
 

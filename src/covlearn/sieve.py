@@ -20,6 +20,7 @@ from covlearn.checks import (
     check_probs,
     check_rate,
     check_scores,
+    readable,
 )
 from covlearn.kinds import checked, shown
 from covlearn.losses import pick
@@ -261,7 +262,7 @@ class SieveRecorder:
     @torch.no_grad()
     def update(self, idx: Tensor, logits: Tensor) -> None:
         """Records a batch: positions in the training set, and the logits the model gave there."""
-        logits = check_scores(logits, num_classes=self.num_classes)
+        logits = check_logits(logits, num_classes=self.num_classes)
         idx = check_idx(idx, num_examples=len(self.noisy), length=len(logits))
         if logits.device != self.noisy.device:
             raise ValueError(
@@ -313,6 +314,24 @@ class SieveRecorder:
         return refine_scores(
             self.score.clone(), self.prediction, self.noisy, lower=lower, upper=upper
         )
+
+
+def check_logits(logits: Array, *, num_classes: int | None = None) -> Tensor:
+    """Scores that are no probabilities, whose softmax would be nearly uniform.
+
+    Rows of one-hot numbers may be logits; of others that are not negative it is no chance if each
+    sums to one. Looked at on the CPU alone, as values are in :mod:`covlearn.checks`.
+    """
+    logits = check_scores(logits, num_classes=num_classes)
+    if not readable(logits) or len(logits) < 2 or bool(logits.detach().amin() < 0):
+        return logits
+    sums, tops = logits.detach().sum(dim=1), logits.detach().amax(dim=1)
+    if bool(((sums - 1).abs() < 1e-2).all()) and bool((tops < 1).any()):
+        raise ValueError(
+            "logits must be what the network gives before softmax, got rows of probabilities, each "
+            "with the sum 1; leave the softmax out, or pass (probs + 1e-8).log()"
+        )
+    return logits
 
 
 def _adjusted_loss(probs: Tensor, noisy: Tensor, eps: float = 1e-8) -> Tensor:

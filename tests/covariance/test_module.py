@@ -106,6 +106,18 @@ def test_labels_of_imagenet_size_are_kept_in_four_bytes() -> None:
     assert not any(buffer.dtype == torch.float64 for buffer in criterion.buffers())
 
 
+def test_weights_and_prior_in_double_are_kept_in_single() -> None:
+    """As those of kernel_mean_matching and of NumPy are; not every device has double."""
+    noisy, refined = draw_labels(17, 40, 3, dropped=0.3)
+    weight = torch.rand(40, generator=torch.Generator().manual_seed(0)).double()
+    prior = torch.full((3,), 1 / 3, dtype=torch.float64)
+    for arguments in ((weight, prior), (weight.numpy(), prior.numpy())):
+        criterion = CALLoss(noisy, refined, 3, weight=arguments[0], prior=arguments[1])
+        assert not any(buffer.dtype == torch.float64 for buffer in criterion.buffers())
+    with pytest.raises(ValueError, match="40 floating-point values, one an example"):
+        CALLoss(noisy, refined, 3, weight=torch.ones(40, dtype=torch.long))
+
+
 def test_its_state_is_tensors_alone(tmp_path: Path) -> None:
     """Else a model that holds it can be kept by neither safetensors nor Accelerate."""
     noisy, refined = draw_labels(11, 64, 4, dropped=0.3)
@@ -145,6 +157,7 @@ def test_its_statistics_are_never_rounded(cast: str) -> None:
     torch.testing.assert_close(criterion(logits, noisy[idx], idx), expected, rtol=1e-7, atol=1e-7)
     assert criterion.double().float().prior.dtype == torch.float32
     assert criterion.to("meta").transition.device.type == "meta"
+    assert "beta=?" in repr(criterion)  # which has no value there
 
 
 def test_logits_of_another_device_are_named() -> None:
@@ -167,3 +180,14 @@ def test_class_weighting_warns_of_the_classes_that_a_batch_misses() -> None:
     ):
         quiet(torch.zeros(128, len(quiet.prior)), quiet.noisy[idx].long(), idx)
     assert "num_classes=1000, beta=1, weighting='class'" in repr(criterion)
+
+
+def test_by_sample_a_batch_in_parts_is_the_batch() -> None:
+    """As docs/start/my_loop.md says of accumulated gradients and of processes; by class it is not."""
+    noisy, refined = draw_labels(16, 64, 4)
+    idx, logits = torch.arange(32), draw_logits(16, 32, 4)
+    for weighting, same in (("sample", True), ("class", False)):
+        criterion = CALLoss(noisy, refined, 4, weighting=weighting)  # type: ignore[arg-type]
+        parts = [criterion(logits[part], noisy[part], part) for part in idx.split(8)]
+        whole = criterion(logits, noisy[:32], idx)
+        assert torch.allclose(torch.stack(parts).mean(), whole, atol=1e-6) == same

@@ -23,6 +23,7 @@ from covlearn.covariance import (
     with_covariance,
 )
 from covlearn.covariance.term import class_mass, column_mass, example_share, gamma
+from covlearn.sieve import Refined, SieveRecorder
 from tests.covariance.examples import WEIGHTINGS, draw_labels, draw_logits, exact
 from tests.reference import covariance as reference
 
@@ -296,6 +297,11 @@ LABELS = torch.tensor([0, 1, 2, 0])
 STATS = SecondOrder.from_labels(LABELS, LABELS, 3)
 BAD_CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "no refined labels": (lambda: CALLoss(LABELS, None, 3), "needs refined labels.*SieveRecorder"),
+    "a recorder": (lambda: CALLoss(LABELS, SieveRecorder(LABELS, 3), 3), r"D̂, got SieveRecorder; build them with refine\(\)"),  # type: ignore[arg-type]
+    "statistics without D̂": (lambda: SecondOrder.from_labels(LABELS, None, 3), "labels D̂, got None; .*clean labels never"),  # type: ignore[arg-type]
+    "statistics of arrays": (lambda: covariance_term(torch.zeros(4, 3), LABELS, LABELS, SecondOrder(np.eye(3), torch.ones(3), 1.0)), "must hold tensors.* got transition a ndarray"),  # type: ignore[arg-type]
+    "statistics of other classes": (lambda: covariance_term(torch.zeros(4, 3), LABELS, LABELS, SecondOrder(torch.eye(2), torch.ones(3), 1.0)), r"transition a Tensor of shape \(2, 2\)"),
+    "probabilities": (lambda: CALLoss(LABELS, LABELS, 3)(torch.tensor([[0.2, 0.3, 0.5], [0.0, 0.9, 0.1]]), LABELS[:2], torch.arange(2)), "what the network gives before softmax"),
     "lengths": (lambda: SecondOrder.from_labels(LABELS, LABELS[:3], 3), "one entry an example, 4, got 3"),
     "refined too large": (lambda: SecondOrder.from_labels(LABELS, LABELS + 1, 3), "0…2.*−1"),
     "noisy dropped": (lambda: SecondOrder.from_labels(LABELS - 1, LABELS, 3), "noisy must lie"),
@@ -334,3 +340,25 @@ def test_an_empty_class_can_be_allowed_by_name() -> None:
     table = covariance_table(torch.randn(4, 3), LABELS, LABELS.clamp(max=1), stats)
     assert table[2].isnan().all()
     assert table[:2].isfinite().all()
+
+
+def test_statistics_of_a_refined_are_those_of_its_labels() -> None:
+    made = Refined(LABELS.roll(1), keep=LABELS >= 0, score=torch.zeros(4))
+    ours, theirs = (SecondOrder.from_labels(LABELS, each, 3) for each in (made, made.label))
+    assert torch.equal(ours.transition, theirs.transition)
+    assert torch.equal(ours.class_weight, theirs.class_weight)
+
+
+def test_a_base_loss_in_half_precision_is_corrected_in_single() -> None:
+    """As a loss with a matrix product in it is under autocast."""
+    logits, rows = draw_logits(21, 4, 3), LABELS.roll(1)
+
+    def half(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return losses.cross_entropy(logits, y).bfloat16()
+
+    def rounded(logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return half(logits, y).float()
+
+    ours, theirs = (with_covariance(loss)(logits, LABELS, rows, STATS) for loss in (half, rounded))
+    assert ours.dtype == torch.float32
+    assert torch.equal(ours, theirs)

@@ -6,6 +6,7 @@ cleanlab's classifier (of three) were chosen by test accuracy on draws that incl
 that the parts work together, not what CAL gains. Cross-entropy stopped at 15 epochs loses far less.
 """
 
+import functools
 import importlib
 import os
 import subprocess
@@ -61,6 +62,28 @@ def test_gradients_that_are_accumulated_are_a_mean(
         )
         weights.append(torch.cat([p.detach().flatten() for p in trainer.model.parameters()]))
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-3, atol=1e-4)
+
+
+def test_training_without_positions_is_an_error_and_evaluation_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a Trainer that takes idx away would train by the model's own loss, and say nothing."""
+    pytest.importorskip("transformers")
+    example = importlib.import_module("examples.hf_trainer")
+    monkeypatch.setattr(example, "EPOCHS", 1)
+    digits = example.noisy_digits(0)
+    images = example.Images(digits.train.tensors[0], digits.noisy)
+    criterion = example.CALLoss(digits.noisy, digits.noisy, example.NUM_CLASSES)
+    train = functools.partial(example.train, example.CALTrainer, folder=str(tmp_path), seed=0)
+    with torch.random.fork_rng(devices=[]):
+        with pytest.raises(KeyError, match="idx"):
+            train(dataset=images, criterion=criterion)
+        trainer = train(dataset=example.IndexedDataset(images), criterion=criterion)
+    test = example.Images(digits.test_x, digits.test_y)
+    plain, indexed = (
+        trainer.evaluate(dataset)["eval_loss"] for dataset in (test, example.IndexedDataset(test))
+    )
+    assert plain == indexed
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")

@@ -13,12 +13,11 @@ from covlearn.checks import (
     check_idx,
     check_labels,
     check_prior,
-    check_scores,
     check_strength,
     readable,
 )
 from covlearn.covariance.term import SecondOrder, Weighting, cal_of, check_weighting, example_share
-from covlearn.sieve import Refined
+from covlearn.sieve import Refined, SieveRecorder, check_logits
 from covlearn.transition import EmptyClass
 
 LITTLE = 0.5
@@ -78,12 +77,14 @@ class CALLoss(nn.Module):
         self.empty_class: EmptyClass = empty_class
         # Labels in 4 bytes: with N in the millions they are what this module weighs.
         # Copies, all of them: what the caller does with an array later must not change the loss.
+        # In single precision, since not every device has double.
         weight = None if weight is None else as_tensor(weight).detach().clone()
+        if weight is not None and weight.is_floating_point():
+            weight = weight.float()
         strength = float(check_strength(beta, name="beta"))
         self.register_buffer("noisy", labels.to(torch.int32, copy=True))
         self.register_buffer("weight", weight)
-        self.register_buffer("prior", check_prior(prior, num_classes=num_classes).clone())
-        # In single precision, since not every device has double.
+        self.register_buffer("prior", check_prior(prior, num_classes=num_classes).float().clone())
         self.register_buffer("strength", torch.tensor(strength, dtype=torch.float32))
         self.set_refined(refined)
 
@@ -108,10 +109,11 @@ class CALLoss(nn.Module):
 
     def set_refined(self, refined: Array | Refined | None) -> None:
         """Takes another D̂, and counts T̂ and the class shares anew."""
-        if refined is None:
+        if refined is None or isinstance(refined, SieveRecorder):
             raise ValueError(
-                "CALLoss needs refined labels D̂, got None; build them with SieveRecorder in the "
-                "same loop, or from any model's probabilities with covlearn.sieve.refine"
+                f"CALLoss needs refined labels D̂, got {type(refined).__name__}; build them with "
+                "refine() of a SieveRecorder in the same loop, or from any model's probabilities "
+                "with covlearn.sieve.refine"
             )
         labels = refined.label if isinstance(refined, Refined) else as_tensor(refined)
         device = self.noisy.device
@@ -133,7 +135,7 @@ class CALLoss(nn.Module):
 
     def forward(self, logits: Tensor, y: Tensor, idx: Tensor) -> Tensor:
         """The mean loss of the batch, or one value per example with ``reduction="none"``."""
-        logits = check_scores(logits, num_classes=len(self.prior))
+        logits = check_logits(logits, num_classes=len(self.prior))
         y = check_labels(y, num_classes=len(self.prior), length=len(logits), name="y")
         for name, values in (("logits", logits), ("y", y)):
             if values.device != self.noisy.device:
@@ -159,8 +161,9 @@ class CALLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """What tells one from another."""
+        beta = "?" if self.strength.is_meta else f"{self.beta:g}"
         return (
-            f"num_examples={len(self.noisy)}, num_classes={len(self.prior)}, beta={self.beta:g}, "
+            f"num_examples={len(self.noisy)}, num_classes={len(self.prior)}, beta={beta}, "
             f"weighting={self.weighting!r}, reduction={self.reduction!r}"
         )
 

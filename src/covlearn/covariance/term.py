@@ -19,6 +19,7 @@ from torch import Tensor
 from covlearn.checks import (
     Array,
     as_tensor,
+    at_least_float32,
     check_eps,
     check_labels,
     check_prior,
@@ -28,6 +29,7 @@ from covlearn.checks import (
 )
 from covlearn.kinds import checked, shown
 from covlearn.losses import Rows, per_class, pick, weighted_logs
+from covlearn.sieve import Refined
 from covlearn.transition import EmptyClass, count_transition
 
 Weighting = Literal["class", "sample"]
@@ -50,7 +52,7 @@ class SecondOrder:
     def from_labels(
         cls,
         noisy: Array,
-        refined: Array,
+        refined: Array | Refined,
         num_classes: int,
         *,
         weight: Array | None = None,
@@ -62,9 +64,18 @@ class SecondOrder:
         tensor([[0.5000, 0.5000],
                 [0.0000, 1.0000]])
         """
+        if refined is None:
+            raise ValueError(
+                "refined must be the labels D̂, got None; covlearn.sieve.refine(probs, noisy, …) "
+                "makes them, and clean labels never stand in for them"
+            )
         noisy = check_labels(noisy, num_classes=num_classes, name="noisy")
         refined = check_labels(
-            refined, num_classes=num_classes, length=len(noisy), name="refined", dropped=True
+            refined.label if isinstance(refined, Refined) else refined,
+            num_classes=num_classes,
+            length=len(noisy),
+            name="refined",
+            dropped=True,
         )
         if weight is not None:
             weight = check_weight(weight, length=len(noisy)).detach()
@@ -192,7 +203,8 @@ def with_covariance(base_loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[.
         mass: Tensor | None = None,
     ) -> Tensor:
         logits, y, refined, weight = check_batch(logits, y, refined, stats, weight, mean_loss)
-        loss_BK = per_class(base_loss, logits)
+        # A term of half-precision losses would be mostly rounding, each a difference of two.
+        loss_BK = at_least_float32(per_class(base_loss, logits))
         share_B = example_share(refined, stats, weighting, weight, mass, loss_BK.dtype)
         return pick(loss_BK, y) - share_B * deviation(loss_BK, y, refined, stats, mean_loss)
 
@@ -224,6 +236,12 @@ def check_batch(
         )
     num_classes = len(stats.class_weight)
     square = (num_classes, num_classes)
+    tensors = (stats.transition, stats.class_weight)
+    if not all(isinstance(each, Tensor) for each in tensors) or stats.transition.shape != square:
+        raise ValueError(
+            f"stats must hold tensors, K×K and K, got transition {shown(stats.transition)} and "
+            f"class_weight {shown(stats.class_weight)}; SecondOrder.from_labels(…) counts both"
+        )
     if mean_loss is not None and as_tensor(mean_loss, name="mean_loss").shape != square:
         raise ValueError(
             f"mean_loss must be {num_classes}×{num_classes}, the mean of ℓ_j over refined class i, "

@@ -5,7 +5,7 @@ import json
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -230,18 +230,24 @@ def check_needs_only_the_protocol(method: Method) -> None:
 
 
 def check_keeps_buffers_in_place(method: Method) -> None:
-    """What an objective keeps stays where it is: a captured CUDA step reads it there."""
+    """What an objective keeps is in buffers, which stay where they are: a CUDA step reads them."""
     shortened(method).fit(_Watching(make_toy().split, net_options=NET_OPTIONS, seed=SEED))
 
 
 class _Watching(LocalRun):
-    """A run that compares what each objective holds after its first ``begin_epoch`` and its end."""
+    """A run that looks at what each objective holds, and compares its first epoch with its end."""
 
     def train(
         self, stage: str, model: nn.Module, objective: Objective, plan: Plan, **options: Any
     ) -> Ledger:
         begin_epoch = objective.begin_epoch
         first: dict[str, Any] = {}
+        for name in _left_behind(objective):
+            raise AssertionError(
+                f"{type(objective).__name__}.{name} holds a tensor that is no buffer, and stays on "
+                "the CPU when the objective moves to a GPU: register_buffer it, and put together "
+                "in forward what is made of several, as a SecondOrder"
+            )
 
         def watched(epoch: int, ledger: Ledger) -> None:
             begin_epoch(epoch, ledger)
@@ -273,6 +279,28 @@ def _held(objective: Objective) -> dict[str, Any]:
                 kept = value.detach() if isinstance(value, Tensor) else value
                 held[f"{prefix}.{name}".lstrip(".")] = kept
     return held
+
+
+def _left_behind(objective: Objective) -> Iterator[str]:
+    """The attributes with a tensor in them that ``objective.to(device)`` does not know of."""
+    known = ("_buffers", "_parameters", "_modules")
+    for prefix, module in objective.named_modules():
+        for name, value in vars(module).items():
+            if name not in known and _has_tensor(value):
+                yield f"{prefix}.{name}".lstrip(".")
+
+
+def _has_tensor(value: Any) -> bool:
+    """A tensor, or a dataclass or collection of some; one number mixes with any device."""
+    if isinstance(value, Tensor):
+        return value.ndim > 0
+    if isinstance(value, Mapping):
+        return any(map(_has_tensor, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_tensor, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return any(_has_tensor(getattr(value, field.name)) for field in fields(value))
+    return False
 
 
 def _same_place(before: Any, after: Any) -> bool:
