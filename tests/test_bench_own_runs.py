@@ -110,6 +110,56 @@ def test_a_method_of_ones_own_that_has_changed_is_another(
     monkeypatch.delitem(sys.modules, "its_own_method")
 
 
+TWO_STAGES = """
+from dataclasses import dataclass
+from torch import nn
+from covlearn.engine import Objective, Plan
+from covlearn.losses import cross_entropy
+
+class Any(Objective):
+    def __init__(self, loss):
+        super().__init__()
+        self.HELD = loss
+    def forward(self, outputs, batch):
+        return self.HELD(outputs.logits, batch.y), None
+
+@dataclass(frozen=True)
+class Two:
+    plan: Plan = Plan(epochs=2)
+    factor: float = 1.0
+    def fit(self, run) -> nn.Module:
+        model = run.net("two")
+        run.train("first", model, Any(lambda p, y: self.factor * cross_entropy(p, y)), self.plan)
+        run.train("second", model, Any(cross_entropy), self.plan)
+        return model
+"""
+
+
+@pytest.mark.parametrize("held", ["loss", "_loss"])
+def test_stages_that_differ_in_a_function_alone_are_not_shared(
+    held: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function has no lasting name; one row would be given what another one has trained."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "of_two_stages.py").write_text(TWO_STAGES.replace("HELD", held))
+    row = '[[rows]]\nname = "{}"\nmethod = "of_two_stages:Two"\npreset = "defaults"\n{}\n'
+    rows = row.format("one", "") + row.format("none", 'settings = ["factor=0"]')
+    head, _, _ = TOML.partition("[[rows]]")
+    columns = TOML[TOML.index("[[columns]]") : TOML.index("[expected.ce]")]
+    head = head.replace('pairs = [["gce", "ce"]]\n', "").replace(', "plan.lr_milestones=()"', "")
+    head = head.replace("title", 'net = "mlp"\ntitle', 1)
+    small = small_table(tmp_path, head + rows + columns)
+    asked = ("--trials", "1", "--only", "rate=0.2", "--allow", "of_two_stages:Two")
+    assert command(small, *asked) == 0
+    lost = {}
+    for name in ("one", "none"):
+        lines = (tmp_path / "runs" / "data/0.2" / name / "0" / "metrics.jsonl").read_text()
+        lost[name] = json.loads(lines.splitlines()[0])["loss"]
+    assert lost["none"] == 0 != lost["one"]
+    monkeypatch.delitem(sys.modules, "of_two_stages")
+
+
 def test_the_rate_is_in_the_files_where_the_noise_alone_says_it(small: Path) -> None:
     small.write_text(small.read_text().replace("rate = 0.4\n", ""))
     assert command(small, "--trials", "1", "--only", "row=ce") == 0

@@ -30,6 +30,7 @@ from covlearn.stages import (
     derived_seed,
     digest_of,
     fingerprint,
+    has_lasting_name,
     identity_of,
 )
 from covlearn.threads import threads_for
@@ -248,8 +249,9 @@ class LocalRun:
             identity,
             seconds_between=self.checkpoint_seconds,
             follow=None if follow is None else partial(follow, stage, plan.epochs),
+            # Of two that cannot be told apart one would be taken for the other.
             shared=None
-            if self.shared_stages is None
+            if self.shared_stages is None or not has_lasting_name(objective)
             else self.shared_stages / f"{stage}-{identity[:16]}.pt",
         )
 

@@ -23,6 +23,9 @@ from covlearn.engine import Objective, Record
 from covlearn.evaluation import digest
 from covlearn.locks import held
 
+MODULE = frozenset(vars(nn.Module()))
+"""What every module has."""
+
 
 class FollowedCheckpoint(Checkpoint):
     """A checkpoint that shows the records so far to a follower; only the first process writes."""
@@ -112,6 +115,25 @@ def identity_of(objective: Objective) -> dict[str, Any]:
         "tensors": digest_of(objective),
         "parts": parts,
     }
+
+
+def has_lasting_name(objective: Objective) -> bool:
+    """Whether ``identity_of`` tells this objective from every other that computes something else.
+
+    What it is made of must be numbers, texts, tensors that are buffers and the like. A function, a
+    private attribute or a class that was made inside of a function says nothing of what it does.
+    """
+    own = {name: value for name, value in vars(objective).items() if name not in MODULE}
+    for name, value in own.items():
+        try:
+            plain(value)
+        except ValueError:
+            return False
+        if name.startswith("_"):
+            return False
+    if "<locals>" in type(objective).__qualname__:
+        return False
+    return all(map(has_lasting_name, objective.children()))  # type: ignore[arg-type]
 
 
 def digest_of(module: nn.Module) -> str:
