@@ -159,3 +159,30 @@ def test_bad_rows_are_named_by_their_line_in_the_file(tmp_path: Path) -> None:
     frame = pd.DataFrame({"id": [1, 2, 3, 1], "size": [1, 2, 3, 4], "label": ["a", "b"] * 2})
     with pytest.raises(ValueError, match=r"1 \(row 3\): its id is that of row 0 too"):
         read_examples(frame)
+
+
+def test_whole_numbers_are_handed_on_as_they_are_written(tmp_path: Path) -> None:
+    lines = (
+        "postcode, count ,code,share,label",
+        "007,1,123456789012345678,1.0,a",
+        "",
+        "010,,123456789012345679,2.50,b",
+        "099,NA,,3,a",
+        "100, 4,5,4,b",
+    )
+    examples = read_examples(text(tmp_path / "x.csv", *lines))
+    table = examples.table
+    assert table["postcode"].tolist() == ["007", "010", "099", "100"]
+    assert table["code"].tolist()[:2] == ["123456789012345678", "123456789012345679"]
+    assert table["count"].astype("string").fillna("").tolist() == ["1", "", "", "4"]
+    assert table["share"].tolist() == [1, 2.5, 3, 4]
+    kinds = {column["name"]: column["kind"] for column in examples.recipe["columns"]}
+    assert kinds == dict.fromkeys(("postcode", "count", "code", "share"), "number")
+    again = read_examples(table, recipe=examples.recipe)  # as of a run whose source is gone
+    assert again.x.equal(examples.x)
+
+
+def test_a_table_without_rows_asks_for_one(tmp_path: Path) -> None:
+    recipe = read_examples(text(tmp_path / "x.csv", *ROWS)).recipe
+    with pytest.raises(ValueError, match=r"has no rows \(the columns size\); at least one row"):
+        read_examples(text(tmp_path / "new.csv", "size"), recipe=recipe)

@@ -38,6 +38,7 @@ DELIMITERS = ",;\t|"
 ROWS_AT_ONCE = 100_000  # of a CSV file that is only looked at
 SAMPLED = 100  # cells that tell whether a column holds paths of images
 MOST_CELLS, MOST_TIMES = 2**27, 1000  # of a Parquet file: a gibibyte of numbers, or so many a byte
+PADDED, LONG = r"^[+-]?0\d", r"^[+-]?\d{16}"  # digits that a number, or a float, would lose
 UNREADABLE = (pd.errors.ParserError, pd.errors.EmptyDataError, pd.errors.ParserWarning)
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
@@ -97,7 +98,7 @@ def checked_table(table: Any, where: str) -> Any:
         names = (
             f"the columns {some(list(table.columns), listed=8)}" if len(table.columns) else "none"
         )
-        raise ValueError(f"{where} has no rows ({names}); at least four examples were expected")
+        raise ValueError(f"{where} has no rows ({names}); at least one row was expected")
     return table.reset_index(drop=True)
 
 
@@ -239,6 +240,38 @@ def _with_own_texts(table: Any, names: Sequence[str], path: Path, **how: Any) ->
         )  # fmt: skip
         table[texts] = own[texts]
     return table
+
+
+def as_written(table: Any, path: Path) -> Any:
+    """The table with the whole numbers of its CSV file as the file has them, to be written again.
+
+    A postcode 007 and a number of eighteen digits stay text, and 3 beside an empty cell is no 3.0.
+    """
+    places = [
+        place
+        for place, name in enumerate(table.columns)
+        if table[name].dtype.kind in "iuf" and _are_whole(table[name])
+    ]
+    if path.suffix.lower() not in TEXT_SUFFIXES or not places:
+        return table
+    own = pd.read_csv(
+        path, usecols=places, dtype=str, keep_default_na=False, na_values=NOTHING, index_col=False,
+        skipinitialspace=True, sep=table.attrs["delimiter"], encoding=_encoding(path),
+    )  # fmt: skip
+    table = table.copy(deep=False)
+    for place, (_, texts) in zip(places, own.items(), strict=True):
+        column, present = table.iloc[:, place], texts.dropna().str.strip()
+        lost = f"{PADDED}|{LONG}" if column.dtype.kind == "f" else PADDED
+        if present.str.contains(lost).any():
+            table[table.columns[place]] = texts.str.strip()
+        elif column.isna().any() and present.str.fullmatch(r"[+-]?\d+").all():
+            table[table.columns[place]] = column.astype("Int64")
+    return table
+
+
+def _are_whole(column: Any) -> bool:
+    present = column.dropna()
+    return len(present) > 0 and bool((present % 1 == 0).all())
 
 
 class Lines:
