@@ -161,6 +161,15 @@ def test_bad_rows_are_named_by_their_line_in_the_file(tmp_path: Path) -> None:
         read_examples(frame)
 
 
+def test_rows_without_an_id_are_named_by_their_line_too(tmp_path: Path) -> None:
+    path = text(tmp_path / "x.csv", *ROWS, "", "inf,a", "3,")
+    with pytest.raises(ValueError, match=r"5: it has no label \(line 8\)\. Put"):
+        read_examples(path)
+    left = read_examples(path, on_bad="skip").skipped
+    assert [item.id for item in left] == ["5", "4"]
+    assert left[1].reason.endswith("got inf (line 7)")
+
+
 def test_whole_numbers_are_handed_on_as_they_are_written(tmp_path: Path) -> None:
     lines = (
         "postcode, count ,code,share,label",
