@@ -195,3 +195,18 @@ def test_a_table_without_rows_asks_for_one(tmp_path: Path) -> None:
     recipe = read_examples(text(tmp_path / "x.csv", *ROWS)).recipe
     with pytest.raises(ValueError, match=r"has no rows \(the columns size\); at least one row"):
         read_examples(text(tmp_path / "new.csv", "size"), recipe=recipe)
+
+
+def test_columns_that_may_be_labels_are_named_first(tmp_path: Path) -> None:
+    names = ",".join(f"n{place}" for place in range(25))
+    rows = [
+        ",".join(str(row + place / 100) for place in range(25)) + f",{'ab'[row % 2]}"
+        for row in range(6)
+    ]
+    path = text(tmp_path / "x.csv", f"{names},sort", *rows)
+    for look in (False, True):
+        with pytest.raises(ValueError, match=r"name one of sort, n0, n1, .* and 6 more with"):
+            read_examples(path, look=look)
+    frame = pd.read_csv(path).assign(vector=[[1, 2]] * 6)
+    with pytest.raises(ValueError, match=r"name one of sort, n0"):
+        read_examples(frame)

@@ -36,6 +36,8 @@ IMAGE_NAMES = (
 )
 DELIMITERS = ",;\t|"
 ROWS_AT_ONCE = 100_000  # of a CSV file that is only looked at
+LISTED = 20  # columns that a message names
+MOST_LIKELY = 50  # classes of a column that is named first where the label is not known
 SAMPLED = 100  # cells that tell whether a column holds paths of images
 MOST_CELLS, MOST_TIMES = 2**27, 1000  # of a Parquet file: a gibibyte of numbers, or so many a byte
 PADDED, LONG = r"^[+-]?0\d", r"^[+-]?\d{16}"  # digits that a number, or a float, would lose
@@ -119,7 +121,7 @@ def find_columns(
         if given is not None and given not in names:
             raise ValueError(
                 f"{where} has no column {given!r}, which {option} names{nearest(given, names)}; "
-                f"it has {some(names, listed=20)}"
+                f"it has {some(names, listed=LISTED)}"
             )
     for option, given in meant:
         if given is not None and given in ignore:
@@ -134,9 +136,11 @@ def find_columns(
         if len(names) == 1 and any(mark in names[0] for mark in DELIMITERS):
             hint = " (one column only: is the delimiter another than , ; tab or |?)"
         left = " that is not ignored" if ignore else ""
+        if len(names) > LISTED:  # the last ones are not named, and the label is often the last
+            names.sort(key=lambda name: not _like_labels(table[name]))
         raise ValueError(
             f"which column of {where} is the label? None{left} is called {', '.join(LABEL_NAMES)}; "
-            f"name one of {some(names, listed=20)}{hint} with label= (--label)"
+            f"name one of {some(names, listed=LISTED)}{hint} with label= (--label)"
         )
     rest = [name for name in names if name != label]
     if id is None:
@@ -155,6 +159,14 @@ def _called(usual: Sequence[str], names: Sequence[str]) -> str | None:
     """The first name of the usual ones that is there."""
     lower = {name.lower(): name for name in reversed(names)}
     return next((lower[name] for name in usual if name in lower), None)
+
+
+def _like_labels(column: Any) -> bool:
+    """Whether a column has so few values that it may be one of labels."""
+    try:
+        return bool(2 <= column.nunique() <= min(MOST_LIKELY, len(column) // 2))
+    except TypeError:  # lists
+        return False
 
 
 def _holds_paths(column: Any) -> bool:
