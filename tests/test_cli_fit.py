@@ -375,6 +375,31 @@ def test_a_dry_run_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_looks_at_the_run_that_is_there(
+    run: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*fitting(table, run), "--dry-run"]) == 0
+    assert "nothing would be trained" in capsys.readouterr().out
+    folder = tmp_path / "begun"
+    folder.mkdir()
+    shutil.copy(run / "config.json", folder)
+    again = fitting(table, folder)
+    assert cli.main([*again, "--dry-run", "--resume"]) == 0
+    for place, more in (
+        (folder, []),  # it is not finished
+        (run, ["--seed", "3"]),
+        (run, ["--on-bad", "skip"]),
+        (run, ["--set", "folds=3"]),
+    ):
+        refused = []
+        for dry in (["--dry-run"], []):
+            capsys.readouterr()
+            assert cli.main([*fitting(table, place), *more, *dry]) == 2
+            refused.append(capsys.readouterr().err)
+        assert refused[0] == refused[1] != ""
+    assert [path.name for path in folder.iterdir()] == ["config.json"]
+
+
 def write(folder: Path, **columns: Any) -> Path:
     path = folder / "bad.csv"
     pd.DataFrame(columns).to_csv(path, index=False)

@@ -256,3 +256,16 @@ def test_missing_labels_of_a_tuple_are_counted() -> None:
     x = np.random.default_rng(0).normal(size=(6, 2))
     with pytest.raises(ValueError, match="got 2 missing"):
         NoisyLabelClassifier().fit(x, (None, "a", "b", None, "a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (np.zeros((6, 8, 8), np.uint8), r"\(6, 8, 8\) of uint8; X\[..., None\] adds the channel"),
+        (np.zeros((6, 8, 8, 3), np.float32), r"\(6, 8, 8, 3\) of float32$"),
+        (torch.zeros(6, 8, 8, 3, dtype=torch.uint8), r"\(6, 8, 8, 3\) of torch.uint8$"),
+    ],
+)
+def test_images_of_another_form_are_told_which_is_read(x: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=r"uint8 images \(N, H, W, C\) in a NumPy array.*" + said):
+        NoisyLabelClassifier(**FAST).fit(x, [0, 1] * 3)

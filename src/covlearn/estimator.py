@@ -157,6 +157,13 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         try:
             return validate_data(self, X, dtype=np.float64, **options)
         except (ValueError, TypeError):
+            shape = np.shape(X) if isinstance(X, np.ndarray | torch.Tensor) else ()
+            if len(shape) in (3, 4):
+                more = "; X[..., None] adds the channel of grey ones" if len(shape) == 3 else ""
+                raise ValueError(
+                    f"X must be numbers (N, D) or uint8 images (N, H, W, C) in a NumPy array, got "
+                    f"shape {tuple(shape)} of {X.dtype}{more}"
+                ) from None
             if why := _no_numbers(X):
                 raise ValueError(
                     f"X must be numbers, but {why}; covlearn fit reads a table with text, dates "

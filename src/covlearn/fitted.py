@@ -18,7 +18,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -181,6 +181,33 @@ def configuration(
         },
         "machine": machine_config(setup.machine),
     }
+
+
+def look_at_run(
+    folder: Path,
+    prepared: Prepared,
+    setup: Setup,
+    *,
+    source: dict[str, Any],
+    seed: int,
+    preset: str,
+    resume: bool,
+) -> bool:
+    """Whether the folder has this run, finished; refuses what would be, whatever the inputs are.
+
+    What follows from the number and the shape of examples is compared where those are the run's.
+    """
+    if not (folder / records.CONFIG).exists():
+        return False
+    there = records.read_config(folder)
+    split, data = prepared.split, there["data"]
+    one = replace(prepared, split=replace(split, x=split.x[:1], y=split.y[:1], trusted=None))
+    config = configuration(one, setup, source=source, seed=seed, preset=preset)
+    parts = ["command", "source", "seed", "preset"]
+    if (data["examples"], data.get("shape")) == (len(split), list(input_shape(split))):
+        parts += ["method", "net", "augmentation", "files", "machine"]
+    known = {**there, **{name: config[name] for name in parts}}
+    return records.same_run(FitResult, folder, known, resume=resume) is not None
 
 
 def write_files(

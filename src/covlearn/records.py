@@ -219,6 +219,18 @@ def start_as(
             partial.unlink()
         write_json(path, config)
         return None
+    result = same_run(kind, folder, config, resume=resume)
+    for partial in folder.rglob(f"*{PARTIAL}"):  # what a kill left half written
+        partial.unlink()
+    if result is not None:  # a kill may have come between the result and the end
+        shutil.rmtree(folder / STAGES, ignore_errors=True)
+    return result
+
+
+def same_run(
+    kind: type[Outcome], folder: Path, config: Mapping[str, Any], *, resume: bool
+) -> Outcome | None:
+    """The result of the folder's run, which must be of this configuration; looks only."""
     there = read_config(folder)
     # The same run can be put into other words: what they come to is in the other parts.
     differing = differences({**there, "job": None}, {**plain(config), "job": None})
@@ -241,10 +253,6 @@ def start_as(
             f"{folder} holds an unfinished run of covlearn {wrote}, and {reads} might go on "
             "otherwise; finish it with that version, or delete the folder to start again"
         )
-    for partial in folder.rglob(f"*{PARTIAL}"):  # what a kill left half written
-        partial.unlink()
-    if result is not None:  # a kill may have come between the result and the end
-        shutil.rmtree(folder / STAGES, ignore_errors=True)
     return result
 
 

@@ -159,3 +159,54 @@ def test_bad_rows_are_named_by_their_line_in_the_file(tmp_path: Path) -> None:
     frame = pd.DataFrame({"id": [1, 2, 3, 1], "size": [1, 2, 3, 4], "label": ["a", "b"] * 2})
     with pytest.raises(ValueError, match=r"1 \(row 3\): its id is that of row 0 too"):
         read_examples(frame)
+
+
+def test_rows_without_an_id_are_named_by_their_line_too(tmp_path: Path) -> None:
+    path = text(tmp_path / "x.csv", *ROWS, "", "inf,a", "3,")
+    with pytest.raises(ValueError, match=r"5: it has no label \(line 8\)\. Put"):
+        read_examples(path)
+    left = read_examples(path, on_bad="skip").skipped
+    assert [item.id for item in left] == ["5", "4"]
+    assert left[1].reason.endswith("got inf (line 7)")
+
+
+def test_whole_numbers_are_handed_on_as_they_are_written(tmp_path: Path) -> None:
+    lines = (
+        "postcode, count ,code,share,label",
+        "007,1,123456789012345678,1.0,a",
+        "",
+        "010,,123456789012345679,2.50,b",
+        "099,NA,,3,a",
+        "100, 4,5,4,b",
+    )
+    examples = read_examples(text(tmp_path / "x.csv", *lines))
+    table = examples.table
+    assert table["postcode"].tolist() == ["007", "010", "099", "100"]
+    assert table["code"].tolist()[:2] == ["123456789012345678", "123456789012345679"]
+    assert table["count"].astype("string").fillna("").tolist() == ["1", "", "", "4"]
+    assert table["share"].tolist() == [1, 2.5, 3, 4]
+    kinds = {column["name"]: column["kind"] for column in examples.recipe["columns"]}
+    assert kinds == dict.fromkeys(("postcode", "count", "code", "share"), "number")
+    again = read_examples(table, recipe=examples.recipe)  # as of a run whose source is gone
+    assert again.x.equal(examples.x)
+
+
+def test_a_table_without_rows_asks_for_one(tmp_path: Path) -> None:
+    recipe = read_examples(text(tmp_path / "x.csv", *ROWS)).recipe
+    with pytest.raises(ValueError, match=r"has no rows \(the columns size\); at least one row"):
+        read_examples(text(tmp_path / "new.csv", "size"), recipe=recipe)
+
+
+def test_columns_that_may_be_labels_are_named_first(tmp_path: Path) -> None:
+    names = ",".join(f"n{place}" for place in range(25))
+    rows = [
+        ",".join(str(row + place / 100) for place in range(25)) + f",{'ab'[row % 2]}"
+        for row in range(6)
+    ]
+    path = text(tmp_path / "x.csv", f"{names},sort", *rows)
+    for look in (False, True):
+        with pytest.raises(ValueError, match=r"name one of sort, n0, n1, .* and 6 more with"):
+            read_examples(path, look=look)
+    frame = pd.read_csv(path).assign(vector=[[1, 2]] * 6)
+    with pytest.raises(ValueError, match=r"name one of sort, n0"):
+        read_examples(frame)

@@ -465,3 +465,24 @@ def test_texts_that_say_nothing_are_kept_as_they_are_written(tmp_path: Path) -> 
     assert region["categories"] == ["EU"]
     assert region["missing"]
     assert read_examples(path, recipe=examples.recipe).x.equal(examples.x)
+
+
+def test_categories_that_training_did_not_have_are_noted() -> None:
+    kinds = ["oak", "elm"] * 10
+    recipe = read_examples(table(kind=kinds, size=list(range(20)))).recipe
+    new = table(kind=["oak", "ash", None, "ash", "fir"], size=[1, 2, 3, 4, 5])
+    examples = read_examples(new, recipe=recipe)
+    assert examples.notes == [
+        "cells of categories that training did not have, which count as none: "
+        "kind (3 cells: ash, fir)"
+    ]
+    many = [f"k{row // 2}" for row in range(110)]  # of which the rare ones count as others
+    recipe = read_examples(table(kind=many)).recipe
+    assert not read_examples(table(kind=["k1", "new"]), recipe=recipe).notes
+
+
+@pytest.mark.filterwarnings("error")
+def test_huge_numbers_are_read_without_a_warning() -> None:
+    size = np.random.default_rng(0).normal(size=60) * 1e300
+    size[:2] = 1.7e308, -1.7e308
+    assert np.isfinite(read_examples(table(size=size.tolist())).x.numpy()).all()

@@ -103,3 +103,29 @@ def test_a_good_feature_is_not_noted() -> None:
     examples = read_examples(table(grade=grade), label="diagnosis")
     assert share_told(pd.Series(grade), LABEL.tolist()) < 0.9
     assert not [note for note in examples.notes if "tell nearly all" in note]
+
+
+def scored(*, wrong: int, classes: int = 2) -> pd.DataFrame:
+    """A score by which so many rows are on the wrong side, with the labels it was made from."""
+    rng = np.random.default_rng(0)
+    given = np.arange(ROWS) % classes
+    score = given + rng.uniform(-0.4, 0.4, ROWS)
+    score[:wrong] = (given[:wrong] + 1) % classes
+    return pd.DataFrame({"size": rng.normal(size=ROWS), "score": score, "label": given})
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_score_that_was_made_from_the_labels_is_noted(classes: int) -> None:
+    for wrong in (0, 1):
+        (note,) = read_examples(scored(wrong=wrong, classes=classes)).notes
+        assert "tell nearly all labels by themselves: score (" in note
+    gaps = scored(wrong=0, classes=classes)
+    gaps.loc[0, "score"] = np.nan
+    assert "score (99.5 % of them)" in read_examples(gaps).notes[0]
+
+
+def test_a_feature_that_tells_many_labels_is_not() -> None:
+    assert not read_examples(scored(wrong=6)).notes
+    rare = scored(wrong=0)
+    rare["label"] = np.arange(ROWS) == 7  # a constant tells 99.5 %
+    assert not read_examples(rare.assign(label=rare["label"] | (np.arange(ROWS) == 11))).notes

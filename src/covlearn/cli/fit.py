@@ -119,7 +119,7 @@ def fit(args: argparse.Namespace) -> int:
         if decided is not None:
             examples = with_trusted(examples, decided, args.trusted)
         if args.dry_run:
-            said = plan_of(examples, args)
+            said = plan_of(examples, args, asked)
         else:
             with progress_bars() as progress:
                 result = fit_examples(
@@ -162,12 +162,13 @@ def read(args: argparse.Namespace, **options: Any) -> "Examples":
         )
 
 
-def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
+def plan_of(examples: "Examples", args: argparse.Namespace, asked: dict[str, Any]) -> str:
     """What would be done, without doing it."""
     from covlearn.data import Split  # noqa: PLC0415
     from covlearn.data.sources import still  # noqa: PLC0415
     from covlearn.engine import Plan  # noqa: PLC0415
-    from covlearn.fitting import check_net, set_up  # noqa: PLC0415
+    from covlearn.fitted import look_at_run  # noqa: PLC0415
+    from covlearn.fitting import Prepared, check_net, set_up  # noqa: PLC0415
     from covlearn.methods.crossfit import CrossFittedCAL  # noqa: PLC0415
 
     assert examples.y is not None
@@ -182,6 +183,11 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
         device=args.device,
     )
     check_net(split, setup)
+    end = f"nothing was trained or written; without --dry-run the run would be in {args.out}"
+    looked = Prepared(split, None, augmentation)
+    how: dict[str, Any] = {"source": asked, "seed": args.seed, "preset": args.preset}
+    if look_at_run(args.out, looked, setup, resume=args.resume, **how):
+        end = f"{args.out} was finished already: without --dry-run nothing would be trained either"
     method = setup.choice.method
     plans = {name: value for name, value in vars(method).items() if isinstance(value, Plan)}
     kind = "images" if augmentation is not None else "features"
@@ -199,7 +205,7 @@ def plan_of(examples: "Examples", args: argparse.Namespace) -> str:
         ),
         *(f"note: {note}" for note in examples.notes),
         "labels were read, and of the inputs a sample at most: bad ones show when all are read",
-        f"nothing was trained or written; without --dry-run the run would be in {args.out}",
+        end,
     ]
     return "\n".join(lines)
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -72,12 +72,14 @@ class Examples:
 class Reading:
     """How a source is read: what happens to bad examples, who is told of progress, what is noted.
 
-    ``where`` names the source in messages.
+    ``where`` names the source in messages; ``place`` says where an example stands whose id does
+    not.
     """
 
     where: str
     on_bad: OnBad = "refuse"
     progress: Progress | None = None
+    place: Callable[[str], str] | None = None
     skipped: list[Skipped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _shown: float = 0.0
@@ -86,6 +88,10 @@ class Reading:
         """Lists bad examples, or refuses the whole source because of them."""
         if not found:
             return
+        if self.place is not None:
+            found = [
+                replace(item, reason=f"{item.reason} ({self.place(item.id)})") for item in found
+            ]
         if self.on_bad == "skip":
             self.skipped.extend(found)
             return

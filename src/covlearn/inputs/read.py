@@ -1,6 +1,7 @@
 """``read_examples``: a source of any kind as examples."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covlearn.config import plain
-from covlearn.inputs import datasets, labels, sources
+from covlearn.inputs import datasets, labels, sources, table_files
 from covlearn.inputs.examples import Examples, OnBad, Progress, Reading, Skipped
 from covlearn.inputs.manifests import repeated_ids
 from covlearn.inputs.recipes import check_recipe
@@ -85,7 +86,10 @@ def _check_ignore(rows: Rows, wanted: Wanted, reading: Reading) -> None:
 
 def _rows(source: Any, wanted: Wanted, reading: Reading) -> Rows:  # noqa: PLR0911
     if isinstance(source, str | PathLike):
-        return sources.from_path(Path(source), wanted, reading)
+        rows = sources.from_path(Path(source), wanted, reading)
+        if rows.table is None or wanted.look or not wanted.training:
+            return rows
+        return replace(rows, table=table_files.as_written(rows.table, Path(source)))
     if isinstance(source, pd.DataFrame):
         return sources.from_table(source, wanted, reading)
     if datasets.is_hugging_face(source):

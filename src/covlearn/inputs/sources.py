@@ -117,12 +117,7 @@ def from_path(path: Path, wanted: Wanted, reading: Reading) -> Rows:
     if suffix in (*table_files.TEXT_SUFFIXES, *table_files.PARQUET_SUFFIXES):
         known = wanted.recipe or {}
         text = [c["name"] for c in known.get("columns", ()) if c["kind"] == "category"]
-        named = [
-            wanted.label,
-            wanted.id,
-            wanted.image,
-            *(known.get(k) for k in ("label", "id", "image")),
-        ]
+        named = [by.get(k) for by in (vars(wanted), known) for k in ("label", "id", "image")]
         reading.show(0, 0, f"reading {path.name}")
         head = LOOKED_AT if wanted.look else None
         table = table_files.read_table(path, verbatim=named, text=text, head=head)
@@ -230,6 +225,8 @@ def from_table(
     more = {"bad": bad, "table": table, "meant": meant, "place": place}
     if columns.image is not None and known.get("kind") != "table":
         return from_images(ids, paths, labels, wanted, reading, **more)
+    if csv is not None and columns.id is None:  # its ids count rows, and editors count lines
+        reading.place = lambda key: place(int(key))
     return _from_columns(table, ids, labels, columns.named(), wanted, reading, more)
 
 

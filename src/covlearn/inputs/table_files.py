@@ -36,8 +36,11 @@ IMAGE_NAMES = (
 )
 DELIMITERS = ",;\t|"
 ROWS_AT_ONCE = 100_000  # of a CSV file that is only looked at
+LISTED = 20  # columns that a message names
+MOST_LIKELY = 50  # classes of a column that is named first where the label is not known
 SAMPLED = 100  # cells that tell whether a column holds paths of images
 MOST_CELLS, MOST_TIMES = 2**27, 1000  # of a Parquet file: a gibibyte of numbers, or so many a byte
+PADDED, LONG = r"^[+-]?0\d", r"^[+-]?\d{16}"  # digits that a number, or a float, would lose
 UNREADABLE = (pd.errors.ParserError, pd.errors.EmptyDataError, pd.errors.ParserWarning)
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
@@ -97,7 +100,7 @@ def checked_table(table: Any, where: str) -> Any:
         names = (
             f"the columns {some(list(table.columns), listed=8)}" if len(table.columns) else "none"
         )
-        raise ValueError(f"{where} has no rows ({names}); at least four examples were expected")
+        raise ValueError(f"{where} has no rows ({names}); at least one row was expected")
     return table.reset_index(drop=True)
 
 
@@ -118,7 +121,7 @@ def find_columns(
         if given is not None and given not in names:
             raise ValueError(
                 f"{where} has no column {given!r}, which {option} names{nearest(given, names)}; "
-                f"it has {some(names, listed=20)}"
+                f"it has {some(names, listed=LISTED)}"
             )
     for option, given in meant:
         if given is not None and given in ignore:
@@ -133,9 +136,11 @@ def find_columns(
         if len(names) == 1 and any(mark in names[0] for mark in DELIMITERS):
             hint = " (one column only: is the delimiter another than , ; tab or |?)"
         left = " that is not ignored" if ignore else ""
+        if len(names) > LISTED:  # the last ones are not named, and the label is often the last
+            names.sort(key=lambda name: not _like_labels(table[name]))
         raise ValueError(
             f"which column of {where} is the label? None{left} is called {', '.join(LABEL_NAMES)}; "
-            f"name one of {some(names, listed=20)}{hint} with label= (--label)"
+            f"name one of {some(names, listed=LISTED)}{hint} with label= (--label)"
         )
     rest = [name for name in names if name != label]
     if id is None:
@@ -154,6 +159,14 @@ def _called(usual: Sequence[str], names: Sequence[str]) -> str | None:
     """The first name of the usual ones that is there."""
     lower = {name.lower(): name for name in reversed(names)}
     return next((lower[name] for name in usual if name in lower), None)
+
+
+def _like_labels(column: Any) -> bool:
+    """Whether a column has so few values that it may be one of labels."""
+    try:
+        return bool(2 <= column.nunique() <= min(MOST_LIKELY, len(column) // 2))
+    except TypeError:  # lists
+        return False
 
 
 def _holds_paths(column: Any) -> bool:
@@ -239,6 +252,38 @@ def _with_own_texts(table: Any, names: Sequence[str], path: Path, **how: Any) ->
         )  # fmt: skip
         table[texts] = own[texts]
     return table
+
+
+def as_written(table: Any, path: Path) -> Any:
+    """The table with the whole numbers of its CSV file as the file has them, to be written again.
+
+    A postcode 007 and a number of eighteen digits stay text, and 3 beside an empty cell is no 3.0.
+    """
+    places = [
+        place
+        for place, name in enumerate(table.columns)
+        if table[name].dtype.kind in "iuf" and _are_whole(table[name])
+    ]
+    if path.suffix.lower() not in TEXT_SUFFIXES or not places:
+        return table
+    own = pd.read_csv(
+        path, usecols=places, dtype=str, keep_default_na=False, na_values=NOTHING, index_col=False,
+        skipinitialspace=True, sep=table.attrs["delimiter"], encoding=_encoding(path),
+    )  # fmt: skip
+    table = table.copy(deep=False)
+    for place, (_, texts) in zip(places, own.items(), strict=True):
+        column, present = table.iloc[:, place], texts.dropna().str.strip()
+        lost = f"{PADDED}|{LONG}" if column.dtype.kind == "f" else PADDED
+        if present.str.contains(lost).any():
+            table[table.columns[place]] = texts.str.strip()
+        elif column.isna().any() and present.str.fullmatch(r"[+-]?\d+").all():
+            table[table.columns[place]] = column.astype("Int64")
+    return table
+
+
+def _are_whole(column: Any) -> bool:
+    present = column.dropna()
+    return len(present) > 0 and bool((present % 1 == 0).all())
 
 
 class Lines:

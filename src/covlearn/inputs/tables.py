@@ -24,7 +24,8 @@ vector   lists of numbers of one length (embeddings)                   each entr
   so, or counting up the rows), text of more than 50 values most of which come once, and from 50
   rows on a column that says the same as the label, one value a class: it was made from the labels,
   and who learns from it learns their errors. So does who learns from one called after labellers.
-  One of few values that tells nine labels in ten, and each class, stays, with a word.
+  One of few values that tells nine labels in ten, and each class, stays, with a word; so does one
+  of numbers if ranges of it tell nearly all of them.
 - Infinite numbers, vectors with a missing entry, and with a recipe text where training had numbers,
   make a row bad. A column that is missing altogether is an error; more columns are not looked at.
 """
@@ -39,10 +40,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from covlearn.inputs.categories import category_texts, doubt, new_categories
 from covlearn.inputs.dates import EITHER, EXAMPLES, ORDERS, date_order, days_of
 from covlearn.inputs.examples import FORMAT, Reading, Skipped, counted, some
 from covlearn.inputs.number_texts import (
-    LIKE_A_NUMBER,
     are_numbers,
     as_numbers,
     has_decimal_commas,
@@ -50,7 +51,7 @@ from covlearn.inputs.number_texts import (
     without_odd,
 )
 from covlearn.inputs.numbers import by_rank, far_knots, standard, standardised
-from covlearn.inputs.telling import TELLING, repeats_labels, share_told
+from covlearn.inputs.telling import CERTAIN, TELLING, repeats_labels, share_split, share_told
 
 MOST_CATEGORIES = 50
 ID_NAME = re.compile(r"(?i)(.*[_\s-])?(p?id|[ug]uid|key|index|n[or]|number|serial)|unnamed: ?\d+")
@@ -83,10 +84,10 @@ def make_recipe(
                 raise Unfit("it seems to say who labelled; under another name it is learned from")
             kind = _kind(cells.dropna(), commas)
             if kind == "category":
-                doubts += _doubt(name, cells.dropna())
+                doubts += doubt(name, cells.dropna())
                 either += [name] if date_order(cells.dropna()) == EITHER else []
             columns.append({"name": name, **_column_recipe(name, cells, kind, commas)})
-            if labels is not None and (share := share_told(cells, labels)) >= TELLING:
+            if labels is not None and (share := _told(cells, kind, commas, labels)):
                 telling.append(f"{name} ({share:.1%} of them)".replace("%", " %"))
         except Unfit as error:
             left_out[name] = str(error)
@@ -156,7 +157,7 @@ def apply_recipe(
         )
     good = np.ones(len(table), dtype=bool)
     reasons: dict[int, str] = {}
-    blocks, odd_cells = [], []
+    blocks, odd_cells, new = [], [], []
     commas = recipe.get("decimal_comma", False)
     for done, column in enumerate(recipe["columns"]):
         reading.show(done + 1, len(recipe["columns"]), "reading columns")
@@ -166,6 +167,7 @@ def apply_recipe(
             if len(odd):
                 shown = some(list(dict.fromkeys(odd)))
                 odd_cells.append(f"{column['name']} ({counted(len(odd), 'cell')}: {shown})")
+        new += new_categories(cells, column)
         block, bad = _column_values(cells, column, commas)
         with np.errstate(over="ignore"):
             block = block.astype(np.float32)
@@ -177,6 +179,11 @@ def apply_recipe(
     if odd_cells:
         listed = some(odd_cells, listed=8)
         reading.note(f"cells in columns of numbers that are none and count as missing: {listed}")
+    if new:
+        reading.note(
+            f"cells of categories that training did not have, which count as none: "
+            f"{some(new, listed=8)}"
+        )
     reading.bad([Skipped(ids[row], reasons[row]) for row in sorted(reasons)])
     return np.concatenate(blocks, axis=1), good
 
@@ -248,20 +255,20 @@ def _kind(present: Any, commas: bool) -> str:  # noqa: PLR0911
     return "number" if are_numbers(present, comma=commas) else "category"
 
 
-def _doubt(name: str, present: Any) -> list[str]:
-    """What to say of a text column if most of its cells look like numbers."""
-    texts = present.astype(str).str.strip()
-    like = texts.str.fullmatch(LIKE_A_NUMBER)
-    if isinstance(present.dtype, pd.CategoricalDtype) or like.mean() <= 0.5:
-        return []
-    shown = f"not {some(texts[~like].unique())}" if not like.all() else some(texts.unique())
-    return [f"{name} ({like.sum():,} of {len(texts):,} cells; {shown})"]
+def _told(cells: Any, kind: str, commas: bool, labels: Sequence[Any]) -> float:
+    """The share of the labels that a column tells, if that is worth a word, or 0."""
+    share = share_told(cells, labels)
+    if share >= TELLING or kind != "number":
+        return share if share >= TELLING else 0.0
+    share = share_split(_numbers(cells.dropna(), None, commas), cells, labels)
+    return share if share >= CERTAIN else 0.0
 
 
 def _is_id(name: str, present: Any, values: NDArray[np.float64]) -> bool:
     if not present.is_unique or (values != np.floor(values)).any():
         return False
-    steps = np.diff(values)
+    with np.errstate(over="ignore"):
+        steps = np.diff(values)
     counted = len(values) >= FEWEST_COUNTED and bool((steps == 1).all())
     if len(values) >= FEWEST_RISING and (steps > 0).all():  # of rows sorted by label it would tell
         counted |= bool(np.corrcoef(values, np.arange(len(values)))[0, 1] > 0.99)
@@ -269,7 +276,7 @@ def _is_id(name: str, present: Any, values: NDArray[np.float64]) -> bool:
 
 
 def _category_recipe(name: str, present: Any, *, missing: bool) -> dict[str, Any]:
-    counts = _category_texts(present).value_counts()
+    counts = category_texts(present).value_counts()
     if len(counts) == len(present) and (len(present) > 2 or ID_NAME.fullmatch(name)):
         raise Unfit("every row has another text")
     if len(counts) > MOST_CATEGORIES and int((counts == 1).sum()) * 2 > len(counts):
@@ -316,7 +323,7 @@ def _column_values(
     if kind == "category":
         place = {text: position for position, text in enumerate(recipe["categories"])}
         unknown = len(place) if recipe["other"] else -1
-        texts = _category_texts(column[~absent])
+        texts = category_texts(column[~absent])
         where = np.full(len(column), -1)
         where[~absent] = [place.get(text, unknown) for text in texts]
         block = np.zeros((len(column), len(place) + recipe["other"]))
@@ -350,17 +357,6 @@ def _numbers(present: Any, order: str | None, commas: bool) -> NDArray[np.float6
     days, bad = days_of(present, order)
     days[bad] = math.nan
     return days
-
-
-def _category_texts(present: Any) -> Any:
-    """Cells as text; 1 and 1.0 are the same, as a missing cell makes the one of the other."""
-    return present.astype(object).map(_category_text)  # no category that no cell has
-
-
-def _category_text(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value).strip()
 
 
 def _vectors(column: Any, dim: int | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
