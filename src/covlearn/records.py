@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import covlearn
-from covlearn.atomic import PARTIAL, without_links, write_bytes
+from covlearn.atomic import PARTIAL, remove_leftover, without_links, write_bytes
 from covlearn.config import plain, typed
 from covlearn.plain_files import parse_json, read_columns, read_json, read_text
 
@@ -215,8 +215,6 @@ def start_as(
     path = folder / CONFIG
     check_place(folder)
     if not path.exists():
-        for partial in folder.glob(f"{CONFIG}.*{PARTIAL}"):
-            partial.unlink()
         write_json(path, config)
         return None
     there = read_config(folder)
@@ -242,7 +240,8 @@ def start_as(
             "otherwise; finish it with that version, or delete the folder to start again"
         )
     for partial in folder.rglob(f"*{PARTIAL}"):  # what a kill left half written
-        partial.unlink()
+        if partial.is_file():  # a folder is an export's
+            remove_leftover(partial)
     if result is not None:  # a kill may have come between the result and the end
         shutil.rmtree(folder / STAGES, ignore_errors=True)
     return result
