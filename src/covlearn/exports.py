@@ -112,9 +112,7 @@ def _check_place(fitted: Fitted, folder: Path) -> None:
         raise ValueError(f"{folder} must not be the folder that you stand in; name one in it")
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise ValueError(f"{folder} must be new or an empty folder; choose another name")
-    there = next(path for path in folder.absolute().parents if path.exists())
-    if not there.is_dir():
-        raise ValueError(f"{folder} cannot be made: {there} is no folder; choose another name")
+    records.check_folder(folder)
     source = Path(fitted.config.get("source", {}).get("path") or "")
     if (
         source.is_absolute()

@@ -253,10 +253,7 @@ def check_place(folder: Path) -> None:
         str(folder).encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{folder} must be a name in UTF-8; choose another") from error
-    if folder.is_symlink() and not folder.exists():
-        raise ValueError(f"{folder} must be a folder, but it is a link to nothing; choose another")
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} must be a folder, but it is a file; choose another name")
+    check_folder(folder)
     if not folder.exists() or (folder / CONFIG).exists():
         return
     others = sorted(p.name for p in folder.iterdir() if not p.name.endswith(PARTIAL))
@@ -265,6 +262,17 @@ def check_place(folder: Path) -> None:
             f"{folder} must be new, empty or of an earlier run, but it holds {others[0]} and "
             f"no {CONFIG}; choose another folder"
         )
+
+
+def check_folder(folder: Path) -> None:
+    """Refuses a folder that cannot be made, because something else has its name or one above it."""
+    for each in (folder, *folder.absolute().parents):
+        if os.path.lexists(each):
+            if not each.is_dir():
+                it = "it" if each == folder else each
+                what = "a file" if each.exists() else "a link to nothing"
+                raise ValueError(f"{folder} must be a folder, but {it} is {what}; choose another")
+            return
 
 
 def abandon_if_empty(folder: Path) -> None:

@@ -66,7 +66,7 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("BROKEN --out OUT", "must hold JSON"),
         ("RUN --out FULL", "must be new or an empty folder"),
         ("RUN --out BAD.csv", "must be new or an empty folder"),
-        ("RUN --out BAD.csv/x", "BAD.csv is no folder"),
+        ("RUN --out BAD.csv/x", "BAD.csv is a file"),
         ("RUN --out .", "must not be the folder that you stand in"),
         ("RUN --out OUT --as folder", "needs image files"),
         ("RUN --out OUT --as word", "invalid choice"),

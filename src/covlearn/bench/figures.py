@@ -44,9 +44,7 @@ def figures(table: Table, folder: Path, settings: Sequence[str] = ()) -> Iterato
 
 def check_can_draw(out: Path) -> None:
     """Says that pictures cannot be made, before a table is run for which they are asked."""
-    there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise ValueError(f"{out} must be a folder for pictures, but {there} is a file")
+    records.check_folder(out)
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("pictures need matplotlib: pip install 'covlearn[plot]'")
 

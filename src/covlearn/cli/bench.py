@@ -74,6 +74,7 @@ def add_parser(commands: Any) -> None:
 
 def bench(args: argparse.Namespace) -> int:
     """Runs what is asked for, and writes the table; 1 if a cell failed."""
+    from covlearn import records  # noqa: PLC0415
     from covlearn.bench.execute import check_jobs  # noqa: PLC0415
     from covlearn.bench.failed import failed_sentence  # noqa: PLC0415
     from covlearn.bench.figures import check_can_draw, draw  # noqa: PLC0415
@@ -85,6 +86,7 @@ def bench(args: argparse.Namespace) -> int:
     check_options(args, trials)
     cells = list(cells_of(table, trials=trials, only=args.only))
     folder = args.folder or Path("runs") / args.table.stem
+    records.check_folder(folder)
     here = folder if args.on is None else None
     check_jobs(table, cells, settings=args.set, published=args.published, folder=here)
     if args.figures is not None:
