@@ -389,15 +389,23 @@ def test_a_setting_that_another_row_has_no_field_for_leaves_that_row_out(
     assert "data/0.2/gce/0: best" in captured.err
 
 
+@pytest.mark.parametrize(
+    "name", ["config.json", "environment.json", "metrics.jsonl", "result.json"]
+)
 def test_a_damaged_record_stops_nothing_else(
-    small: Path, capsys: pytest.CaptureFixture[str]
+    small: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
+    only = ("--trials", "1", "--only", "rate=0.2")
     assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
-    (small.parent / "runs" / "data/0.2/ce/0/result.json").write_text("{")
-    assert command(small, "--trials", "1", "--only", "rate=0.2") == 1
+    place = small.parent / "runs" / "data/0.2/ce/0"
+    (place / name).write_text("{\n")
+    assert command(small, *only, "--dry-run") == 1
+    assert f"data/0.2/ce/0: {place / name}" in capsys.readouterr().out
+    assert command(small, *only) == 1
     captured = capsys.readouterr()
     assert "data/0.2/gce/0: best" in captured.err
-    assert "result.json must hold JSON" in captured.err
+    assert f"data/0.2/ce/0: {place / name}" in captured.err
+    assert f"left out: data/0.2/ce/0: {place / name}" in captured.out
     rows = json.loads((small.parent / "runs" / "table.json").read_text())["cells"]
     assert [row["n"] for row in rows if row["column"] == "data/0.2"] == [0, 0, 1]
 

@@ -237,6 +237,7 @@ def forecast(
                     f"holds a run of another configuration: {'; '.join(differing[:3])}"
                 )
             if begun and records.read_result(place) is not None:
+                records.read(place)  # all of it, as the run would
                 continue
         except ValueError as error:
             failing += 1
