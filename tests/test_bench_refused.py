@@ -45,6 +45,8 @@ def small(tmp_path: Path) -> Path:
         ('name = "gce"', 'name = "a/b"', "must serve as a folder's, .* got 'a/b'"),
         ('name = "gce"', 'name = ".stages"', "must serve as a folder's, .* got '.stages'"),
         ('name = "data/0.4"', 'name = "data/0.2/x"', "would share a folder"),
+        ('name = "gce"', 'name = "CE"', "row 'CE' and 'ce' would share a folder, case aside"),
+        ('name = "data/0.4"', 'name = "DATA/0.2/x"', "would share a folder, case aside"),
         ('"symmetric:0.4"', '"symetric:0.4"', "column data/0.4: noise must be one of"),
         ("rate = 0.4", "rate = 0.5", "must have the rate of its noise, symmetric:0.4, got 0.5"),
         ("rate = 0.4", 'published = "x.pt"', "has a published file and needs its rate"),

@@ -311,10 +311,18 @@ def names_of(parts: Iterable[Row] | Iterable[Column], what: str) -> list[str]:
                 f"the name of a {what} must serve as a folder's, without a leading dot"
                 f"{' or a slash' if what == 'row' else ''}, got {part.name!r}"
             )
-        inside = [name for name in names if f"{name}/".startswith(f"{part.name}/")]
-        inside += [name for name in names if f"{part.name}/".startswith(f"{name}/")]
+        # On macOS and Windows a name in other letters, large or small, is the same folder.
+        ours = f"{part.name}/".casefold()
+        inside = [
+            name
+            for name in names
+            if ours.startswith(theirs := f"{name}/".casefold()) or theirs.startswith(ours)
+        ]
         if inside:
-            raise ValueError(f"{what} {part.name!r} and {inside[0]!r} would share a folder")
+            raise ValueError(
+                f"{what} {part.name!r} and {inside[0]!r} would share a folder, case aside; rename "
+                "one"
+            )
         names.append(part.name)
     if not names:
         raise ValueError(f"a table needs a {what}")
