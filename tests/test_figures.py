@@ -1,5 +1,6 @@
 """The pictures of the tables: what is joined, which row is which, and that nothing is cut off."""
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -260,6 +261,17 @@ def test_pictures_of_what_is_no_more_do_not_stay(tmp_path: Path) -> None:
     there = {path.name for path in (tmp_path / "table4" / "figures").iterdir()}
     assert there == made | {"notes.txt"}  # and nothing but pictures goes
     assert all(f"(table4/figures/{name})" in text for name in made)
+
+
+def test_the_page_keeps_what_failed(tmp_path: Path) -> None:
+    shutil.copytree(PLACES["table4"], tmp_path / "table4")
+    failed = [{"row": "ptd", "column": "cifar10/0.4", "trial": 4, "reason": "no memory"}]
+    file = tmp_path / "table4" / "table.json"
+    file.write_text(json.dumps({"failed": failed}), encoding="utf-8")
+    assert "trial 4: no memory" in page(
+        [path for path in TABLES if path.stem == "table4"], tmp_path
+    )
+    assert read_json(file)["failed"] == failed
 
 
 def test_every_committed_picture_is_on_its_page() -> None:
