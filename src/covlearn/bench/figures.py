@@ -30,11 +30,20 @@ def draw(table: Table, folder: Path, out: Path, settings: Sequence[str] = ()) ->
     """Every picture that the table's finished runs allow, each under a name of its own."""
     check_can_draw(out)
     out.mkdir(parents=True, exist_ok=True)
-    return [save(figure, out / f"{name}.png") for name, figure in figures(table, folder, settings)]
+    drawn: dict[str, Path] = {}  # by a name that differs by more than case
+    for name, figure in figures(table, folder, settings):
+        own, number = name, 2
+        while own.casefold() in drawn:
+            own, number = f"{name}-{number}", number + 1
+        drawn[own.casefold()] = save(figure, out / f"{own}.png")
+    return list(drawn.values())
 
 
 def figures(table: Table, folder: Path, settings: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
-    """The figures with their names: of one column after the other, then of all by noise rate."""
+    """The figures with their names: of one column after the other, then of all by noise rate.
+
+    Columns called ``a/b`` and ``a_b`` have figures of the same name.
+    """
     found = found_by_column(table, folder, settings)
     for column in table.columns:
         yield from _of_column(table, column, found[column.name])
