@@ -55,6 +55,7 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("RUN good.csv --out good.csv", "is what is read, and would be lost"),
         ("RUN good.csv --out RUN/config.json", "is a file of a run, which would be lost"),
         ("RUN good.csv --out BAD.npz", "ends as data does, which would be lost"),
+        ("RUN good.csv --out RUN/Labels.csv", "is a file of a run"),
         ("RUN good.csv --out /dev/null", "must be a file, but it is a link or a device"),
         ("good.csv good.csv --out OUT", "good.csv is not the folder of a run"),
         ("RUN good.csv --device cuda --out OUT", "device cuda is not there"),
