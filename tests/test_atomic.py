@@ -145,7 +145,7 @@ def test_a_file_that_was_taken_for_a_leftover_is_begun_again(
 
 def test_a_name_is_not_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else who has just found a file unlocked would remove the next one of its name."""
-    names = []
+    names: list[Path] = []
     monkeypatch.setattr(os, "fsync", lambda _: names.extend(tmp_path.glob("*.partial")))
     write_bytes(tmp_path / "a", b"1")
     write_bytes(tmp_path / "a", b"2")
