@@ -1,6 +1,7 @@
 """What a table consists of, as its TOML file says it. Nothing here imports torch."""
 
 import math
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -243,7 +244,7 @@ def cells_of(table: Table, *, trials: int, only: Iterable[str] = ()) -> Iterator
 def parse_only(text: str, table: Table) -> dict[str, str]:
     """``method=cal,rate=0.4`` as a dict; what no cell can match is refused."""
     wanted = {}
-    for part in text.split(","):
+    for part in re.split(r",(?=\s*\w+\s*=)", text):  # names may have commas of their own
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or key not in KEYS:
             raise ValueError(
