@@ -10,10 +10,14 @@ from typing import Any
 from covlearn import records
 from covlearn.bench.figure_style import legend_beside, panels, row_style, save, wrapped
 from covlearn.bench.found import Found
-from covlearn.bench.refined_figures import reliability_figure, scores_figure, transition_figure
+from covlearn.bench.refined_figures import (
+    read_refinement,
+    reliability_figure,
+    scores_figure,
+    transition_figure,
+)
 from covlearn.bench.summary import Entry, collect, found_by_column
 from covlearn.bench.table import Column, Row, Table, rate_of
-from covlearn.plain_files import read_json
 
 CURVES = {"test_accuracy": "test accuracy, %", "memorisation": "wrong labels fitted, %"}
 RULES = {
@@ -69,7 +73,7 @@ def _of_column(table: Table, column: Column, found: Found) -> Iterator[tuple[str
         kept = run / records.REFINEMENT
         if row.same_runs_as is not None or not kept.exists():
             continue
-        if (refinement := read_json(kept)) not in drawn:
+        if (refinement := read_refinement(kept)) not in drawn:
             drawn.append(refinement)
             where = wrapped(f"{column.name}, {row.title or row.name}, trial 0")
             stem = f"{name}_{plain_name(row.name)}"

@@ -95,8 +95,6 @@ def bench(args: argparse.Namespace) -> int:
         return forecast(table, cells, folder, args.set, args.published)
     standing = Standing(table, cells, folder, args.set)
     run(args, standing)
-    if args.figures is not None:
-        draw(table, folder, args.figures, args.set)
     if args.json:
         say(json.dumps(as_rows(standing.entries)))
     else:
@@ -105,6 +103,8 @@ def bench(args: argparse.Namespace) -> int:
         cells_failed = [outcome.cell for outcome in standing.failed]
         said = failed_sentence(cells_failed, len(standing.paths), folder)
         say(f"covlearn: {one_line(said)}", file=sys.stderr)
+    if args.figures is not None:
+        draw(table, folder, args.figures, args.set)
     return 1 if standing.failed else 0
 
 
