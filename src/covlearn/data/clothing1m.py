@@ -6,6 +6,7 @@ and ``clean_label_kv.txt`` give each key its label, 0…13. The text files lie b
 as many have it, in ``annotations/``.
 """
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -138,7 +139,7 @@ def _not_there(
         if done % SHOWN_EVERY == 0:
             progress(f"looking for {part}", done, len(keys))
         path = root / key
-        if not path.is_file():
+        if not os.path.isfile(path):  # which a name that is too long is not, and no error
             missing.append(key)
         elif not seems_whole(path):
             damaged.append(key)
