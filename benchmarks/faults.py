@@ -234,8 +234,8 @@ def until(aim: str, run: Running, tally: Tally, draw: random.Random) -> Callable
 
 
 def half_written(run: Running) -> list[str]:
-    """The files, without the numbers of the process, that a kill left half written."""
-    names = [re.sub(r"\.[\d-]+\.partial$", "", name) for name in run.partials()]
+    """The files, by the names that they were to have, that a kill left half written."""
+    names = [re.sub(r"\.[0-9a-f]+\.partial$", "", name) for name in run.partials()]
     unfinished = (m for m in run.folder.rglob(records.METRICS) if m.read_bytes()[-1:] != b"\n")
     return names + [metrics.name for metrics in unfinished]
 

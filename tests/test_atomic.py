@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,10 +54,11 @@ def test_a_file_that_cannot_be_written_is_named_not_its_partial(
 ) -> None:
     """On a read-only file system not even a file that is not there can be deleted."""
 
-    def refuse(self: Path, missing_ok: bool = False) -> None:
+    def refuse(self: Path, *_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system", str(self))
 
-    monkeypatch.setattr(Path, "unlink", refuse)
+    for name in ("open", "unlink"):
+        monkeypatch.setattr(Path, name, refuse)
     with pytest.raises(OSError, match="Read-only") as caught:
         write_bytes(tmp_path / "table.md", b"text")
     assert caught.value.filename == str(tmp_path / "table.md")
@@ -139,3 +141,20 @@ def test_a_file_that_was_taken_for_a_leftover_is_begun_again(
     write_bytes(tmp_path / "a", b"new")
     assert len(taken) == 1
     assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_a_name_is_not_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else who has just found a file unlocked would remove the next one of its name."""
+    names: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda _: names.extend(tmp_path.glob("*.partial")))
+    write_bytes(tmp_path / "a", b"1")
+    write_bytes(tmp_path / "a", b"2")
+    assert len(set(names)) == 2
+
+
+def test_a_file_that_somebody_called_so_is_no_leftover(tmp_path: Path) -> None:
+    names = ["a.json.1-2.partial", "a.mine.partial", "a.json.partial"]
+    for name in names:
+        (tmp_path / name).touch()
+    write_bytes(tmp_path / "a", b"new")
+    assert sorted(os.listdir(tmp_path)) == sorted(["a", *names])

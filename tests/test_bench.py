@@ -20,6 +20,7 @@ from PIL import Image
 from covlearn import engine, records
 from covlearn.bench import execute
 from covlearn.bench.execute import ELSEWHERE, Outcome, run_cells
+from covlearn.bench.figures import draw, figures
 from covlearn.bench.summary import write_summary
 from covlearn.bench.table import Cell, cells_of, read_table
 from covlearn.cli.bench import Standing
@@ -389,17 +390,36 @@ def test_a_setting_that_another_row_has_no_field_for_leaves_that_row_out(
     assert "data/0.2/gce/0: best" in captured.err
 
 
+@pytest.mark.parametrize(
+    "name", ["config.json", "environment.json", "metrics.jsonl", "result.json"]
+)
 def test_a_damaged_record_stops_nothing_else(
-    small: Path, capsys: pytest.CaptureFixture[str]
+    small: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
+    only = ("--trials", "1", "--only", "rate=0.2")
     assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
-    (small.parent / "runs" / "data/0.2/ce/0/result.json").write_text("{")
-    assert command(small, "--trials", "1", "--only", "rate=0.2") == 1
+    place = small.parent / "runs" / "data/0.2/ce/0"
+    (place / name).write_text("{\n")
+    assert command(small, *only, "--dry-run") == 1
+    assert f"data/0.2/ce/0: {place / name}" in capsys.readouterr().out
+    assert command(small, *only) == 1
     captured = capsys.readouterr()
     assert "data/0.2/gce/0: best" in captured.err
-    assert "result.json must hold JSON" in captured.err
+    assert f"data/0.2/ce/0: {place / name}" in captured.err
+    assert f"left out: data/0.2/ce/0: {place / name}" in captured.out
     rows = json.loads((small.parent / "runs" / "table.json").read_text())["cells"]
     assert [row["n"] for row in rows if row["column"] == "data/0.2"] == [0, 0, 1]
+
+
+def test_columns_of_like_names_have_pictures_of_their_own(small: Path) -> None:
+    small.write_text(small.read_text().replace("data/0.4", "data_0.2"))
+    assert command(small, "--trials", "1", "--only", "row=ce") == 0
+    place = small.parent / "pictures"
+    table = read_table(small)
+    drawn = draw(table, small.parent / "runs", place)
+    assert sorted(drawn) == sorted(place.iterdir())
+    assert len(drawn) == len(list(figures(table, small.parent / "runs"))) > 2
+    assert place / "data_0.2_test_accuracy-2.png" in drawn
 
 
 def test_a_process_that_dies_is_a_cell_that_failed(
@@ -414,6 +434,12 @@ def test_a_process_that_dies_is_a_cell_that_failed(
     for rate in ("0.2", "0.4"):
         assert f"data/{rate}/gce/0: its process ended with exit code 3" in errors
         assert f"data/{rate}/ce/0: best" in errors
+
+
+def test_a_cell_without_memory_says_so() -> None:
+    assert execute.in_words(MemoryError()).startswith("out of memory; lower batch_size")
+    assert execute.in_words(RuntimeError("CUDA out of memory")).startswith("out of memory (CUDA")
+    assert execute.in_words(KeyError("x")) == "KeyError: 'x'"
 
 
 def test_a_child_ends_when_its_parent_does() -> None:

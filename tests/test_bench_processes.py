@@ -1,11 +1,14 @@
 """Cells side by side: a stage they share is trained once, and a GPU is shared by a service."""
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 
+from covlearn import stages
+from covlearn.atomic import without_links
 from covlearn.bench import mps
 from covlearn.stages import FollowedCheckpoint
 
@@ -45,6 +48,32 @@ def test_a_claim_that_was_given_up_is_free(tmp_path: Path) -> None:
     first, second = checkpoint(tmp_path, "first"), checkpoint(tmp_path, "second")
     first.claim()
     first.release()
+    second.claim()
+    assert second.load() is None
+    second.release()
+
+
+def test_a_place_that_is_cleared_while_it_is_claimed_or_shared_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another command that starts on the same table clears what nobody has locked yet."""
+    first, second = checkpoint(tmp_path, "first"), checkpoint(tmp_path, "second")
+    cleared: list[str] = []
+
+    def clearing(path: str, flags: int) -> int:
+        if not cleared:
+            cleared.append(path)
+            shutil.rmtree(tmp_path / "shared")
+        return without_links(path, flags)
+
+    monkeypatch.setattr(stages, "without_links", clearing)
+    first.claim()
+    assert len(cleared) == 1
+    first.save({"history": [1]}, now=True)
+    first.wait()
+    monkeypatch.setattr(os, "fsync", lambda _: shutil.rmtree(tmp_path / "shared"))
+    first.share()
+    monkeypatch.undo()
     second.claim()
     assert second.load() is None
     second.release()

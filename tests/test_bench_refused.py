@@ -45,6 +45,8 @@ def small(tmp_path: Path) -> Path:
         ('name = "gce"', 'name = "a/b"', "must serve as a folder's, .* got 'a/b'"),
         ('name = "gce"', 'name = ".stages"', "must serve as a folder's, .* got '.stages'"),
         ('name = "data/0.4"', 'name = "data/0.2/x"', "would share a folder"),
+        ('name = "gce"', 'name = "CE"', "row 'CE' and 'ce' would share a folder, case aside"),
+        ('name = "data/0.4"', 'name = "DATA/0.2/x"', "would share a folder, case aside"),
         ('"symmetric:0.4"', '"symetric:0.4"', "column data/0.4: noise must be one of"),
         ("rate = 0.4", "rate = 0.5", "must have the rate of its noise, symmetric:0.4, got 0.5"),
         ("rate = 0.4", 'published = "x.pt"', "has a published file and needs its rate"),
@@ -116,12 +118,21 @@ def test_a_table_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) 
     assert "there is no table no.toml" in capsys.readouterr().err
 
 
-def test_a_place_for_pictures_that_is_a_file_is_refused_before_anything_is_run(
-    small: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("option", ["--figures", "--folder"])
+def test_a_place_that_can_be_no_folder_is_refused_before_anything_is_run(
+    small: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
-    for place in (small, small / "pictures"):
-        assert command(small, "--figures", str(place)) == 2
-        assert f"{place} must be a folder for pictures, but {small} is" in capsys.readouterr().err
+    link = small.with_name("link")
+    link.symlink_to("nowhere")
+    places = {
+        small: "it is a file",
+        small / "pictures": f"{small} is a file",
+        link: "it is a link to nothing",
+        link / "pictures": f"{link} is a link to nothing",
+    }
+    for place, what in places.items():
+        assert command(small, option, str(place)) == 2
+        assert f"{place} must be a folder, but {what}; choose" in capsys.readouterr().err
     assert not (small.parent / "runs").exists()
 
 

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,6 +184,23 @@ def test_a_label_file_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert f"says covlearn data check labels {path}\n" in capsys.readouterr().err
     assert cli.main(["data", "check", "cifar10n", str(path)]) == 2
     assert "random_label3 is missing; it holds worse_label" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "arrays"),
+    [
+        ("noisy", {"noisy": np.arange(7) - 1, "clean": np.arange(7)}),
+        ("clean", {"noisy": np.arange(7), "clean": np.arange(7) - 1}),
+        ("noisy", {"noisy": np.arange(7) - 1}),
+    ],
+)
+def test_a_check_refuses_what_is_no_class_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: str, arrays: dict[str, Any]
+) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, **arrays)
+    assert cli.main(["data", "check", "labels", str(path)]) == 2
+    assert f"{wrong} in {path} must hold class numbers 0…K−1, got -1" in capsys.readouterr().err
 
 
 def test_a_set_that_holds_no_labels_is_named_by_the_check(

@@ -1,6 +1,7 @@
 """The command line in places that are not as usual: closed output, odd encodings, folders that
 cannot be looked into, and folders with files that libraries might take for modules."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,12 +21,17 @@ def write_cells(path: Path) -> None:
 
 
 def in_shell(line: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    """A line with the command as its console script is: modules are not looked for in ``cwd``."""
+    """A line with the command as its console script is: modules are not looked for in ``cwd``.
+
+    Output is kept back as Python does unless told otherwise, so that some is left at the end.
+    """
     program = f'"{sys.executable}" -P -m covlearn '
+    env = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(
         line.replace("covlearn ", program),
         shell=True,
         cwd=cwd,
+        env=env,
         capture_output=True,
         encoding="utf-8",
         check=False,
@@ -73,6 +79,30 @@ def test_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
             "covlearn: cannot read or write the output: No space left on device"
         ]
     assert (tmp_path / "run" / "result.json").exists()  # the run itself is whole
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("covlearn fit --help >/dev/full", 2, "the output: No space left on device\n"),
+        ("covlearn --version >/dev/full", 2, "the output: No space left on device\n"),
+        ("covlearn data check labels nothing.npz 2>/dev/full", 2, ""),
+        ("covlearn data fetch 2>/dev/full", 2, ""),
+        ("(covlearn fit --help; echo $? >code) | true", 1, ""),
+        ("(covlearn data list; echo $? >code) | true", 1, ""),
+        ("(covlearn data check labels nothing.npz 2>&1; echo $? >code) | true", 2, ""),
+    ],
+)
+def test_a_broken_stream_ends_in_a_code_and_no_traceback(
+    line: str, code: int, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "code").write_text("")
+    done = in_shell(line, tmp_path)
+    ended = (tmp_path / "code").read_text()
+    assert (int(ended) if ended else done.returncode) == code
+    assert done.stderr.endswith(said)
+    assert done.stderr.count("\n") == bool(said)
 
 
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ import pytest
 from PIL import Image
 
 from covlearn import cells
-from covlearn.exports import export
+from covlearn.atomic import remove_leftovers
+from covlearn.exports import KINDS, export
 from covlearn.fitted import FitResult, Fitted
 from covlearn.inputs import read_examples
+from covlearn.locks import held
 from covlearn.saved import COLUMNS
 from tests.inputs.make import picture, read_pixels
 
@@ -102,6 +104,38 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"2\.png is not there any more"):
         export(run, tmp_path / "out", "folder")
     assert os.listdir(tmp_path) == ["run"]
+
+
+def test_what_a_killed_export_left_goes_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container every process may have the same number."""
+    run = fitted(tmp_path / "run", ROWS)
+    left = [tmp_path / f"out.{name}.partial" for name in (os.getpid(), "0123")]
+    for place in left:
+        (place / "data").mkdir(parents=True)
+    (tmp_path / "out.mine.partial").mkdir()
+    with held(left[1]):  # an export at work
+        export(run, tmp_path / "out", "csv")
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.0123.partial", "out.mine.partial", "run"]
+
+    def look(*_: object) -> None:
+        (mine,) = tmp_path.glob("new.*.partial")
+        remove_leftovers(tmp_path / "new")
+        assert mine.exists()
+
+    monkeypatch.setitem(KINDS, "csv", look)
+    export(run, tmp_path / "new", "csv")
+
+
+def test_a_link_is_no_place_for_an_export(tmp_path: Path) -> None:
+    run = fitted(tmp_path / "run", ROWS)
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "nothing"):
+        link = tmp_path / f"to_{name}"
+        link.symlink_to(tmp_path / name)
+        with pytest.raises(ValueError, match="must be new or an empty folder"):
+            export(run, link, "csv")
 
 
 def test_label_studio_is_told_where_images_are_below_its_document_root(tmp_path: Path) -> None:

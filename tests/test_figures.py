@@ -1,5 +1,6 @@
 """The pictures of the tables: what is joined, which row is which, and that nothing is cut off."""
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -13,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from benchmarks.results import BEYOND, RESULTS, TABLES, page
+from covlearn import cli
 from covlearn.bench.figure_style import legend_beside, panels, row_style, save, wrapped
 from covlearn.bench.figures import CURVES, figures
 from covlearn.bench.refined_figures import scores_figure
@@ -251,6 +253,22 @@ def test_long_titles_have_lines() -> None:
     assert max(map(len, wrapped(long).split("\n"))) <= 70
 
 
+def test_a_damaged_file_of_a_picture_is_named_below_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(PLACES["table4"], tmp_path / "runs")
+    (file,) = (tmp_path / "runs").rglob("refinement.json")
+    (table,) = (path for path in TABLES if path.stem == "table4")
+    whole = read_json(file)
+    for change in ({"score_edges": None}, {"scores": {"all": ["a"]}}, {"transition": [1]}):
+        file.write_text(json.dumps(whole | change), encoding="utf-8")
+        words = ["--trials", "0", "--folder", str(tmp_path / "runs"), "--figures", str(tmp_path)]
+        assert cli.main(["bench", str(table), *words]) == 2
+        said = capsys.readouterr()
+        assert f"{file} must say how a D̂ was made, but it is damaged: " in said.err
+        assert "Table 4" in said.out
+
+
 def test_pictures_of_what_is_no_more_do_not_stay(tmp_path: Path) -> None:
     shutil.copytree(PLACES["table4"], tmp_path / "table4")
     made = {path.name for path in (tmp_path / "table4" / "figures").iterdir()}
@@ -260,6 +278,17 @@ def test_pictures_of_what_is_no_more_do_not_stay(tmp_path: Path) -> None:
     there = {path.name for path in (tmp_path / "table4" / "figures").iterdir()}
     assert there == made | {"notes.txt"}  # and nothing but pictures goes
     assert all(f"(table4/figures/{name})" in text for name in made)
+
+
+def test_the_page_keeps_what_failed(tmp_path: Path) -> None:
+    shutil.copytree(PLACES["table4"], tmp_path / "table4")
+    failed = [{"row": "ptd", "column": "cifar10/0.4", "trial": 4, "reason": "no memory"}]
+    file = tmp_path / "table4" / "table.json"
+    file.write_text(json.dumps({"failed": failed}), encoding="utf-8")
+    assert "trial 4: no memory" in page(
+        [path for path in TABLES if path.stem == "table4"], tmp_path
+    )
+    assert read_json(file)["failed"] == failed
 
 
 def test_every_committed_picture_is_on_its_page() -> None:

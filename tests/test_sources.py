@@ -77,6 +77,11 @@ def test_images_are_normalised_by_their_own_channels(tmp_path: Path) -> None:
         ({"clean": np.zeros(5, dtype=int)}, "clean must have one entry an example, 12, got 5"),
         ({"clean": np.full(12, 9)}, "clean must lie in 0…2"),
         ({"y": np.arange(12) / 2}, "y in .* must be a vector of class numbers"),
+        ({"y": np.arange(12) + 10**9}, "of at most 1,000,000 classes, got 1000000011; np.unique"),
+        (
+            {"y_test": np.full(12, 2**64 - 1, np.uint64)},
+            "classes, got 18446744073709551615",
+        ),
         ({"y_test": np.zeros((6, 1), dtype=int)}, "y_test in .* must be a vector"),
         ({"y": np.arange(12) - 1}, "y must lie in"),
         ({"x_test": None}, "x_test is missing; it holds x, y, y_test"),

@@ -174,6 +174,16 @@ def test_the_common_protocol_is_that_of_the_papers_table() -> None:
         assert (plan.epochs, plan.lr_milestones) == (100, (60,)), row.name
 
 
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_row_and_column_can_be_asked_for(path: Path) -> None:
+    """Names may have commas."""
+    table = read_table(path)
+    for row in table.rows:
+        for column in table.columns:
+            (cell,) = cells_of(table, trials=1, only=[f"row={row.name}, column={column.name}"])
+            assert (cell.row, cell.column) == (row, column)
+
+
 def test_later_settings_go_over_earlier_ones() -> None:
     assert merged(["a=1", "b=2"], ["a=3"]) == ["a=3", "b=2"]
 

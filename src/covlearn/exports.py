@@ -20,10 +20,11 @@ import numpy as np
 import pandas as pd
 
 from covlearn import cells, records
-from covlearn.atomic import PARTIAL, rename_file, write_bytes
+from covlearn.atomic import beside, remove_leftovers, rename_file, write_bytes
 from covlearn.fitted import Fitted
 from covlearn.inputs.images import BadImage, check_image
 from covlearn.kinds import checked
+from covlearn.locks import held
 
 CSV_NAME, PARQUET_NAME = "clean.csv", "clean.parquet"
 HF_NAME = "data/train-00000-of-00001.parquet"
@@ -85,17 +86,19 @@ def export(
     done = Exported.of(table, _class_folders(fitted.classes) if kind == "folder" else {})
     if dry_run:
         return done
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}{PARTIAL}")
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder)
+    partial = beside(folder)
     try:
         partial.mkdir()
-        if kind == "folder":
-            _to_folders(done.folders, table, partial, copy=copy)
-        else:
-            KINDS[kind](fitted, table, partial)
-        if folder.exists():
-            folder.rmdir()
-        partial.rename(folder)
+        with held(partial):  # so that nobody takes it for a leftover
+            if kind == "folder":
+                _to_folders(done.folders, table, partial, copy=copy)
+            else:
+                KINDS[kind](fitted, table, partial)
+            if folder.exists():
+                folder.rmdir()
+            partial.rename(folder)
     except OSError as error:
         rename_file(error, partial, folder)
         raise
@@ -107,11 +110,9 @@ def export(
 def _check_place(fitted: Fitted, folder: Path) -> None:
     if folder.resolve() == Path.cwd():
         raise ValueError(f"{folder} must not be the folder that you stand in; name one in it")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise ValueError(f"{folder} must be new or an empty folder; choose another name")
-    there = next(path for path in folder.absolute().parents if path.exists())
-    if not there.is_dir():
-        raise ValueError(f"{folder} cannot be made: {there} is no folder; choose another name")
+    records.check_folder(folder)
     source = Path(fitted.config.get("source", {}).get("path") or "")
     if (
         source.is_absolute()

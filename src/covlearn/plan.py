@@ -10,7 +10,7 @@ import torch
 
 from covlearn.kinds import check_fields
 
-MOST_EPOCHS = 1_000_000
+MOST_EPOCHS, MOST_BATCH = 1_000_000, 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,14 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not (0 <= self.epochs <= MOST_EPOCHS and self.batch_size >= 1):
+        if not (0 <= self.epochs <= MOST_EPOCHS and 1 <= self.batch_size <= MOST_BATCH):
             raise ValueError(
-                f"expected epochs from 0 to {MOST_EPOCHS:,} and batch_size ≥ 1, got "
-                f"epochs={self.epochs}, batch_size={self.batch_size}"
+                f"expected epochs from 0 to {MOST_EPOCHS:,} and batch_size from 1 to "
+                f"{MOST_BATCH:,}, got epochs={self.epochs}, batch_size={self.batch_size}"
+            )
+        if min(self.lr_milestones, default=0) < 0:
+            raise ValueError(
+                f"lr_milestones are epochs, which count from 0, got {min(self.lr_milestones)}"
             )
         if not 0 < self.lr < math.inf:
             raise ValueError(f"expected a finite lr > 0, got lr={self.lr}")

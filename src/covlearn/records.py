@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import covlearn
-from covlearn.atomic import PARTIAL, without_links, write_bytes
+from covlearn.atomic import PARTIAL, remove_leftover, without_links, write_bytes
 from covlearn.config import plain, typed
 from covlearn.plain_files import parse_json, read_columns, read_json, read_text
 
@@ -215,13 +215,12 @@ def start_as(
     path = folder / CONFIG
     check_place(folder)
     if not path.exists():
-        for partial in folder.glob(f"{CONFIG}.*{PARTIAL}"):
-            partial.unlink()
         write_json(path, config)
         return None
     result = same_run(kind, folder, config, resume=resume)
     for partial in folder.rglob(f"*{PARTIAL}"):  # what a kill left half written
-        partial.unlink()
+        if partial.is_file():  # a folder is an export's
+            remove_leftover(partial)
     if result is not None:  # a kill may have come between the result and the end
         shutil.rmtree(folder / STAGES, ignore_errors=True)
     return result
@@ -262,10 +261,7 @@ def check_place(folder: Path) -> None:
         str(folder).encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{folder} must be a name in UTF-8; choose another") from error
-    if folder.is_symlink() and not folder.exists():
-        raise ValueError(f"{folder} must be a folder, but it is a link to nothing; choose another")
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} must be a folder, but it is a file; choose another name")
+    check_folder(folder)
     if not folder.exists() or (folder / CONFIG).exists():
         return
     others = sorted(p.name for p in folder.iterdir() if not p.name.endswith(PARTIAL))
@@ -274,6 +270,17 @@ def check_place(folder: Path) -> None:
             f"{folder} must be new, empty or of an earlier run, but it holds {others[0]} and "
             f"no {CONFIG}; choose another folder"
         )
+
+
+def check_folder(folder: Path) -> None:
+    """Refuses a folder that cannot be made, because something else has its name or one above it."""
+    for each in (folder, *folder.absolute().parents):
+        if os.path.lexists(each):
+            if not each.is_dir():
+                it = "it" if each == folder else each
+                what = "a file" if each.exists() else "a link to nothing"
+                raise ValueError(f"{folder} must be a folder, but {it} is {what}; choose another")
+            return
 
 
 def abandon_if_empty(folder: Path) -> None:

@@ -49,9 +49,12 @@ class FollowedCheckpoint(Checkpoint):
         """Waits while another process trains this very stage; it is there to be read then."""
         if self.shared is None or fcntl is None or distributed.process() != 0:
             return
-        self.shared.parent.mkdir(parents=True, exist_ok=True)
         place = self.shared.with_suffix(".lock")
-        self._claim = open(place, "ab", opener=without_links)  # noqa: SIM115  until release
+        while self._claim is None:
+            # Whoever else runs cells of this table may clear what it takes for left behind.
+            with contextlib.suppress(FileNotFoundError):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                self._claim = open(place, "ab", opener=without_links)  # noqa: SIM115  until release
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(self._claim, fcntl.LOCK_EX)
 
@@ -72,16 +75,15 @@ class FollowedCheckpoint(Checkpoint):
 
     def _load(self) -> dict[str, Any] | None:
         if self.shared is not None and not self.path.exists():
-            # Whoever else runs cells of this table may clear what it takes for left behind.
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError):  # it may be cleared meanwhile
                 write_bytes(self.path, self.shared.read_bytes())
         return super().load()
 
     def share(self) -> None:
         """Lets others have the stage, now that it is finished."""
         if self.shared is not None and not self.shared.exists() and distributed.process() == 0:
-            self.shared.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(self.shared, self.path.read_bytes())
+            with contextlib.suppress(FileNotFoundError):  # the same
+                write_bytes(self.shared, self.path.read_bytes())
         self.release()
 
     def kept(self) -> str:

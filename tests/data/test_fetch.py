@@ -123,6 +123,18 @@ def test_a_download_that_fails_leaves_nothing(
     assert not own_folder.exists()
 
 
+def test_a_place_that_can_be_no_folder_is_refused_before_the_download(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert cli.main(["data", "fetch", "cifar10", "--to", str(file / "data")]) == 2
+    assert f"must be a folder, but {file} is a file" in capsys.readouterr().err
+    monkeypatch.setenv("COVLEARN_DATA", str(file))
+    assert cli.main(["data", "fetch", "cifar10"]) == 2
+    assert f"{file} must be a folder, but it is a file" in capsys.readouterr().err
+
+
 # ---- What is kept ------------------------------------------------------------------------------
 
 

@@ -61,6 +61,14 @@ def test_checkpoints_left_after_the_result_are_cleared_away(tmp_path: Path) -> N
     assert not stages.exists()
 
 
+def test_an_export_in_a_run_folder_that_was_killed_stops_no_run(tmp_path: Path) -> None:
+    fit(tmp_path / "run")
+    (tmp_path / "run" / "clean.17.partial").mkdir()
+    (tmp_path / "run" / "result.json.17.partial").touch()
+    fit(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").glob("*.partial")] == ["clean.17.partial"]
+
+
 # --- two processes
 
 

@@ -94,6 +94,8 @@ RUNS: dict[str, list[Row]] = {
     "engine.Plan": [
         (lambda: Plan(epochs=-1), "expected epochs from 0 to 1,000,000"),
         (lambda: Plan(epochs=10**23), "expected epochs from 0 to 1,000,000"),
+        (lambda: Plan(epochs=1, batch_size=10**23), "batch_size from 1 to 2,147,483,647, got"),
+        (lambda: Plan(epochs=1, lr_milestones=(3, -1)), "epochs, which count from 0, got -1"),
         (lambda: Plan(epochs=1, lr=math.inf), "a finite lr > 0"),
         (lambda: Plan(epochs=1, weight_decay=math.inf), "a finite weight_decay"),
         (lambda: Plan(3, optimizer=WRONG_WORD), "optimizer must be"),

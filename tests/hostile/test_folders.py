@@ -2,9 +2,8 @@
 
 import io
 import json
-import os
+import secrets
 import tarfile
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -129,23 +128,35 @@ def test_a_file_that_is_no_image_is_never_exported(
 # ---- Links where something is about to be written ---------------------------------------------
 
 
-def test_files_are_not_written_through_links(tmp_path: Path, victim: Path) -> None:
+@pytest.fixture
+def guessed(monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the name ends that a file has while it is written, if somebody could guess it."""
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "0123")
+    return f"0123{PARTIAL}"
+
+
+def test_files_are_not_written_through_links(tmp_path: Path, victim: Path, guessed: str) -> None:
     path = tmp_path / "run" / "report.html"
     path.parent.mkdir()
     path.symlink_to(victim)
-    name = f"report.html.{os.getpid()}-{threading.get_ident()}{PARTIAL}"
-    path.with_name(name).symlink_to(victim)
+    link = path.with_name(f"report.html.{guessed}")
+    link.symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write_bytes(path, b"<html>")
+    assert victim.read_text() == "secret"
     write_bytes(path, b"<html>")
     assert victim.read_text() == "secret"
     assert path.read_bytes() == b"<html>"
     assert not path.is_symlink()
 
 
-def test_checkpoints_are_not_written_through_links(tmp_path: Path, victim: Path) -> None:
+def test_checkpoints_are_not_written_through_links(
+    tmp_path: Path, victim: Path, guessed: str
+) -> None:
     path = tmp_path / "state.pt"
-    name = f"state.pt.{os.getpid()}-{threading.get_ident()}.partial"
-    (tmp_path / name).symlink_to(victim)
-    checkpoint.write_atomically(path, {"a": 1})
+    (tmp_path / f"state.pt.{guessed}").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        checkpoint.write_atomically(path, {"a": 1})
     assert victim.read_text() == "secret"
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from covlearn.noise.files import read_label_file
-from covlearn.noise.torch_files import INSTRUCTION, MAGIC, MOST_TIMES, VERSION, read_torch_file
+from covlearn.noise.torch_files import INSTRUCTION, MAGIC, MOST_TIMES, VERSION, read_vectors
 from tests.hostile.reader import time_limit
 
 BEGIN = b"\x80\x02}"  # protocol 2, and a dictionary
@@ -132,12 +132,12 @@ def test_the_longest_program_that_is_read(tmp_path: Path) -> None:
         program = b"\x80\x02" + b"](NNNNNNNNNNe" * (times * length // 13)
         (tmp_path / "labels.pt").write_bytes(archive(program + b".", noise, PACKED))
         with time_limit(2.0), pytest.raises(ValueError, match=message):
-            read_torch_file(tmp_path / "labels.pt")
+            read_vectors(tmp_path / "labels.pt")
 
 
 def test_what_an_honest_file_repeats_is_read(tmp_path: Path) -> None:
     labels = torch.arange(1000, dtype=torch.uint8) % 10
     torch.save({f"name {n}": labels for n in range(8)}, tmp_path / "labels.pt")
-    found = read_torch_file(tmp_path / "labels.pt")
+    found = read_vectors(tmp_path / "labels.pt").found
     assert len(found) == 8
     assert all(vector.tolist() == labels.tolist() for vector in found.values())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from covlearn.noise import NoiseCard, NoisyLabels, symmetric
 from covlearn.noise.files import labels_from_file, read_label_file, write_labels
-from covlearn.noise.torch_files import read_torch_file
+from covlearn.noise.torch_files import read_vectors
 
 CLEAN = np.arange(30) % 3
 NOISY = (CLEAN + (np.arange(30) % 5 == 0)) % 3
@@ -316,7 +316,7 @@ def test_a_damaged_file_ends_well(tmp_path_factory: pytest.TempPathFactory, data
     path.write_bytes(bytes(content))
     said = str(path)
     try:
-        read_torch_file(path)
+        read_vectors(path)
     except ValueError as error:
         said = str(error)
     assert said.startswith(str(path))
@@ -384,10 +384,10 @@ def test_tensors_that_are_no_plain_vectors_are_left(tmp_path: Path, value: torch
     path = saved(
         tmp_path, {"clean_label_train": torch.from_numpy(CLEAN), "noise_label_train": value}
     )
-    assert list(read_torch_file(path)) == ["clean_label_train"]
+    assert list(read_vectors(path).found) == ["clean_label_train"]
 
 
 def test_labels_beyond_64_bits_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path, {"clean_label_train": [2**70], "noise_label_train": [1]})
     with pytest.raises(ValueError, match="at most 64 bits"):
-        read_torch_file(path)
+        read_vectors(path)

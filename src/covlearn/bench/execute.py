@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from covlearn import records
+from covlearn import records, shortage
 from covlearn.bench.found import other_run
 from covlearn.bench.published import check_published_file, published_file
 from covlearn.bench.table import Cell, Table, job_of
@@ -261,6 +261,8 @@ def attempt(task: Task, progress: Progress | None = None) -> tuple[Result | None
 
 def in_words(error: Exception) -> str:
     """What a user can do something about as it says; else with what kind of error it is."""
+    if shortage.is_shortage(error):
+        return shortage.in_words(error)
     known = isinstance(error, ValueError | OSError) and str(error)
     return str(error) if known else f"{type(error).__name__}: {error}"
 

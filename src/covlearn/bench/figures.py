@@ -10,10 +10,14 @@ from typing import Any
 from covlearn import records
 from covlearn.bench.figure_style import legend_beside, panels, row_style, save, wrapped
 from covlearn.bench.found import Found
-from covlearn.bench.refined_figures import reliability_figure, scores_figure, transition_figure
+from covlearn.bench.refined_figures import (
+    read_refinement,
+    reliability_figure,
+    scores_figure,
+    transition_figure,
+)
 from covlearn.bench.summary import Entry, collect, found_by_column
 from covlearn.bench.table import Column, Row, Table, rate_of
-from covlearn.plain_files import read_json
 
 CURVES = {"test_accuracy": "test accuracy, %", "memorisation": "wrong labels fitted, %"}
 RULES = {
@@ -30,11 +34,20 @@ def draw(table: Table, folder: Path, out: Path, settings: Sequence[str] = ()) ->
     """Every picture that the table's finished runs allow, each under a name of its own."""
     check_can_draw(out)
     out.mkdir(parents=True, exist_ok=True)
-    return [save(figure, out / f"{name}.png") for name, figure in figures(table, folder, settings)]
+    drawn: dict[str, Path] = {}  # by a name that differs by more than case
+    for name, figure in figures(table, folder, settings):
+        own, number = name, 2
+        while own.casefold() in drawn:
+            own, number = f"{name}-{number}", number + 1
+        drawn[own.casefold()] = save(figure, out / f"{own}.png")
+    return list(drawn.values())
 
 
 def figures(table: Table, folder: Path, settings: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
-    """The figures with their names: of one column after the other, then of all by noise rate."""
+    """The figures with their names: of one column after the other, then of all by noise rate.
+
+    Columns called ``a/b`` and ``a_b`` have figures of the same name.
+    """
     found = found_by_column(table, folder, settings)
     for column in table.columns:
         yield from _of_column(table, column, found[column.name])
@@ -44,9 +57,7 @@ def figures(table: Table, folder: Path, settings: Sequence[str] = ()) -> Iterato
 
 def check_can_draw(out: Path) -> None:
     """Says that pictures cannot be made, before a table is run for which they are asked."""
-    there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise ValueError(f"{out} must be a folder for pictures, but {there} is a file")
+    records.check_folder(out)
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("pictures need matplotlib: pip install 'covlearn[plot]'")
 
@@ -62,7 +73,7 @@ def _of_column(table: Table, column: Column, found: Found) -> Iterator[tuple[str
         kept = run / records.REFINEMENT
         if row.same_runs_as is not None or not kept.exists():
             continue
-        if (refinement := read_json(kept)) not in drawn:
+        if (refinement := read_refinement(kept)) not in drawn:
             drawn.append(refinement)
             where = wrapped(f"{column.name}, {row.title or row.name}, trial 0")
             stem = f"{name}_{plain_name(row.name)}"

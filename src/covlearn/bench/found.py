@@ -57,18 +57,17 @@ def _of_row(
     for trial, there in sorted(finished.items()):
         name = there.relative_to(folder).as_posix()
         try:
-            result = records.read_result(there)
-            config = records.read_config(there)
+            record = records.read(there)
         except ValueError as error:
             left_out.append(f"{name}: {error}")
             continue
         job = job_of(table, Cell(row, column, trial), settings)
-        differing = other_run(config, job)
+        differing = other_run(record.config, job)
         if differing:
             left_out.append(f"{name}: {'; '.join(differing[:3])}")
-        elif result is not None:
-            results[trial] = (result, there)
-            digests[there] = config["data"]
+        elif record.result is not None:
+            results[trial] = (record.result, there)
+            digests[there] = record.config["data"]
     return results, left_out
 
 

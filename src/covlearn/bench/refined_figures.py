@@ -1,10 +1,14 @@
 """Pictures of a D̂: the scores it was made by, T̂ beside T, and what was stated of labels."""
 
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from covlearn import records
 from covlearn.bench.figure_style import BLUE, VERMILLION, legend_beside, panels, row_style
+from covlearn.config import typed
 from covlearn.metrics import calibration_error
+from covlearn.plain_files import read_json
 
 STATED = {
     "quality": "that the given label is right (quality)",
@@ -13,6 +17,28 @@ STATED = {
 ARGMAX = "-inf"  # how a record has the threshold of a D̂ that is what the sieve predicts
 ALL_TICKED = 12  # classes that all have their number on the axis
 TICKS = {0: "0", 0.001: "0.001", 0.01: "0.01", 0.05: "0.05", 0.2: "0.2", 0.5: "0.5", 1: "1"}
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """What is drawn of a run's refinement.json."""
+
+    reason: str
+    score_edges: tuple[float, ...]
+    scores: dict[str, tuple[int, ...]]
+    transition: dict[str, tuple[tuple[float, ...], ...]]
+    reliability: dict[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
+
+
+def read_refinement(path: Path) -> dict[str, Any]:
+    """The file as it is, if it holds what is drawn."""
+    found = read_json(path)
+    drawn = [each.name for each in fields(Refinement)]
+    try:
+        typed(Refinement, {name: found[name] for name in drawn if name in found})
+    except ValueError as error:
+        raise ValueError(f"{path} must say how a D̂ was made, but it is damaged: {error}") from error
+    return found
 
 
 def scores_figure(refinement: dict[str, Any], result: records.Result | None, where: str) -> Any:

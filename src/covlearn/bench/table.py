@@ -1,6 +1,7 @@
 """What a table consists of, as its TOML file says it. Nothing here imports torch."""
 
 import math
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -243,7 +244,7 @@ def cells_of(table: Table, *, trials: int, only: Iterable[str] = ()) -> Iterator
 def parse_only(text: str, table: Table) -> dict[str, str]:
     """``method=cal,rate=0.4`` as a dict; what no cell can match is refused."""
     wanted = {}
-    for part in text.split(","):
+    for part in re.split(r",(?=\s*\w+\s*=)", text):  # names may have commas of their own
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or key not in KEYS:
             raise ValueError(
@@ -311,10 +312,18 @@ def names_of(parts: Iterable[Row] | Iterable[Column], what: str) -> list[str]:
                 f"the name of a {what} must serve as a folder's, without a leading dot"
                 f"{' or a slash' if what == 'row' else ''}, got {part.name!r}"
             )
-        inside = [name for name in names if f"{name}/".startswith(f"{part.name}/")]
-        inside += [name for name in names if f"{part.name}/".startswith(f"{name}/")]
+        # On macOS and Windows a name in other letters, large or small, is the same folder.
+        ours = f"{part.name}/".casefold()
+        inside = [
+            name
+            for name in names
+            if ours.startswith(theirs := f"{name}/".casefold()) or theirs.startswith(ours)
+        ]
         if inside:
-            raise ValueError(f"{what} {part.name!r} and {inside[0]!r} would share a folder")
+            raise ValueError(
+                f"{what} {part.name!r} and {inside[0]!r} would share a folder, case aside; rename "
+                "one"
+            )
         names.append(part.name)
     if not names:
         raise ValueError(f"a table needs a {what}")

@@ -6,6 +6,7 @@ an error of covlearn's own, 130 interrupted. What is wrong is one sentence on st
 """
 
 import argparse
+import contextlib
 import io
 import os
 import shlex
@@ -43,8 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns the exit code."""
     open_streams()
     argv = sys.argv[1:] if argv is None else list(argv)
-    args = make_parser().parse_args(argv)
+    args = argparse.Namespace(debug=False)  # until they are read
     try:
+        args = parsed(argv)
         find_named_code(args)
         code: int = args.command(args)
         end_output()
@@ -53,12 +55,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         how = getattr(args, "interrupted", None) or how_to_resume(args, argv)
         return failed(f"interrupted{how}", code=130)
     except BrokenPipeError:  # whoever read the output has gone
-        forget_output()
         return 1
     except Exception as error:
         if args.debug:
             traceback.print_exc()
         return failed(*in_words(error, args, how_to_resume(args, argv)))
+    finally:
+        forget_broken_streams()
+
+
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The words of a command; help that is asked for must have been written, too."""
+    try:
+        return make_parser().parse_args(argv)
+    except SystemExit as end:
+        if not end.code:
+            end_output()
+        raise
 
 
 def open_streams() -> None:
@@ -85,17 +98,17 @@ def find_named_code(args: argparse.Namespace) -> None:
 
 def end_output() -> None:
     """Writes what is left of the output, or says that it could not be written."""
-    try:
-        with output():
-            sys.stdout.flush()
-    except OSError:
-        forget_output()
-        raise
+    with output():
+        sys.stdout.flush()
 
 
-def forget_output() -> None:
-    """Python must not try again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def forget_broken_streams() -> None:
+    """Python must not try again at exit what could not be written: it would tell of itself."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def in_words(error: Exception, args: argparse.Namespace, resume: str) -> tuple[str, int]:
@@ -170,6 +183,7 @@ def how_to_resume(args: argparse.Namespace, argv: Sequence[str]) -> str:
 
 
 def failed(message: str, code: int) -> int:
-    """One sentence on standard error."""
-    say(f"covlearn: {one_line(message)}", file=sys.stderr)
+    """One sentence on standard error, if there is any."""
+    with contextlib.suppress(OSError):
+        say(f"covlearn: {one_line(message)}", file=sys.stderr)
     return code

@@ -74,6 +74,7 @@ def add_parser(commands: Any) -> None:
 
 def bench(args: argparse.Namespace) -> int:
     """Runs what is asked for, and writes the table; 1 if a cell failed."""
+    from covlearn import records  # noqa: PLC0415
     from covlearn.bench.execute import check_jobs  # noqa: PLC0415
     from covlearn.bench.failed import failed_sentence  # noqa: PLC0415
     from covlearn.bench.figures import check_can_draw, draw  # noqa: PLC0415
@@ -85,6 +86,7 @@ def bench(args: argparse.Namespace) -> int:
     check_options(args, trials)
     cells = list(cells_of(table, trials=trials, only=args.only))
     folder = args.folder or Path("runs") / args.table.stem
+    records.check_folder(folder)
     here = folder if args.on is None else None
     check_jobs(table, cells, settings=args.set, published=args.published, folder=here)
     if args.figures is not None:
@@ -93,8 +95,6 @@ def bench(args: argparse.Namespace) -> int:
         return forecast(table, cells, folder, args.set, args.published)
     standing = Standing(table, cells, folder, args.set)
     run(args, standing)
-    if args.figures is not None:
-        draw(table, folder, args.figures, args.set)
     if args.json:
         say(json.dumps(as_rows(standing.entries)))
     else:
@@ -103,6 +103,8 @@ def bench(args: argparse.Namespace) -> int:
         cells_failed = [outcome.cell for outcome in standing.failed]
         said = failed_sentence(cells_failed, len(standing.paths), folder)
         say(f"covlearn: {one_line(said)}", file=sys.stderr)
+    if args.figures is not None:
+        draw(table, folder, args.figures, args.set)
     return 1 if standing.failed else 0
 
 
@@ -235,6 +237,7 @@ def forecast(
                     f"holds a run of another configuration: {'; '.join(differing[:3])}"
                 )
             if begun and records.read_result(place) is not None:
+                records.read(place)  # all of it, as the run would
                 continue
         except ValueError as error:
             failing += 1

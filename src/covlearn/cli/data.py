@@ -169,6 +169,9 @@ def check_labels(name: str, path: Path, progress: "Progress") -> str:  # noqa: A
     from covlearn.noise.registry import HUMAN, PUBLISHED, label_digest  # noqa: PLC0415
 
     file = read_label_file(path)
+    for label, each in {"clean": file.clean, **file.noisy}.items():
+        if each is not None and each.min() < 0:
+            raise ValueError(f"{label} in {path} must hold class numbers 0…K−1, got {each.min()}")
     by_labels = {facts.digests[OFFICIAL]["train_y"]: facts for facts in CIFAR.values()}
     facts = None if file.clean is None else by_labels.get(label_digest(file.clean))
     if name in HUMAN:
@@ -196,8 +199,8 @@ def check_labels(name: str, path: Path, progress: "Progress") -> str:  # noqa: A
     highest = int(file.clean.max()) if facts is None else facts.num_classes - 1
     published = {entry.sha256: f", published as {entry.name}" for entry in PUBLISHED.values()}
     for label, noisy in file.noisy.items():
-        if noisy.min() < 0 or noisy.max() > highest:
-            raise ValueError(f"{label} in {path} must lie in 0…{highest}")
+        if noisy.max() > highest:
+            raise ValueError(f"{label} in {path} must lie in 0…{highest}, got {noisy.max()}")
         rate, digest = float((noisy != file.clean).mean()), label_digest(noisy)
         lines.append(f"  {label}: {rate:.2%} wrong, SHA-256 {digest}{published.get(digest, '')}")
     return "\n".join([*lines, *left_out])

@@ -27,7 +27,8 @@ def check_target(file: Path, kind: str, *read: str | Path | None) -> None:
         raise ValueError(f"{file} must be a file, but it is a folder; name a file in it")
     if file.is_symlink() or (file.exists() and not file.is_file()):
         raise ValueError(f"{file} must be a file, but it is a link or a device; name a file")
-    if file.name in OF_A_RUN and (file.parent / "config.json").exists():
+    # On macOS and Windows Labels.csv is labels.csv.
+    if file.name.casefold() in OF_A_RUN and (file.parent / "config.json").exists():
         raise ValueError(f"{file} is a file of a run, which would be lost; choose another name")
     if not file.exists():
         return

@@ -8,6 +8,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from covlearn import records
 from covlearn.atomic import remove_leftovers
 from covlearn.data.archives import MOST_BYTES, Progress, silent
 from covlearn.data.cifar import OFFICIAL, Cifar
@@ -43,6 +44,7 @@ def fetch(
 ) -> Fetched:
     """Reads, checks and keeps a data set; without a source it is downloaded, unless it is there."""
     path = stored_at(facts, folder)
+    records.check_folder(path.parent)  # before anything is downloaded
     remove_leftovers(path)
     if source is None:
         if path.exists():

@@ -28,6 +28,7 @@ from covlearn.noise.registry import (
     published_entry,
     regenerated,
 )
+from covlearn.records import MOST_CLASSES
 
 __all__ = [
     "Source",
@@ -161,7 +162,12 @@ def from_npz(path: Path) -> Source:
             f"x and x_test in {path} must hold examples of one shape, got "
             f"{arrays['x'].shape[1:]} and {arrays['x_test'].shape[1:]}"
         )
-    num_classes = max(2, int(max(y.max(), y_test.max())) + 1)
+    num_classes = max(2, int(y.max()) + 1, int(y_test.max()) + 1)
+    if num_classes > MOST_CLASSES:
+        raise ValueError(
+            f"y and y_test in {path} must be class numbers of at most {MOST_CLASSES:,} classes, "
+            f"got {num_classes - 1}; np.unique(labels, return_inverse=True) numbers any classes"
+        )
     augmentation = still(arrays["x"])
     try:
         train, test = (

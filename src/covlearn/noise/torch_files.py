@@ -259,13 +259,8 @@ class Vectors:
     left_out: dict[str, str]
 
 
-def read_torch_file(path: Path) -> dict[str, NDArray[np.int64]]:
-    """The integer vectors of a dictionary of tensors or arrays, by name; other values are left."""
-    return read_vectors(path).found
-
-
 def read_vectors(path: Path) -> Vectors:
-    """The same, with a word on each value that is left."""
+    """The integer vectors of a dictionary of tensors or arrays, and a word on what else it has."""
     content = path.read_bytes()
     try:
         file = _File(content)
