@@ -1,6 +1,6 @@
 """Training on tables with one thread and with all, alone and while other processes use every core.
 
-    python -m benchmarks.threads      # a minute or two; results/speed/threads.json
+    python -m benchmarks.threads      # five minutes; results/speed/threads.json
 
 Random features and labels: speed does not depend on them. Seconds of two epochs with the network
 and plan that `recommended` has for the size, by turns.
@@ -27,8 +27,10 @@ from covlearn.methods.ce import CE
 from covlearn.methods.scaled import recommended
 from covlearn.run import LocalRun
 
-SIZES = ((500, 10, 64), (2_000, 10, 64), (5_000, 10, 64), (20_000, 10, 64))
-SMALL = SIZES[:3]
+SIZES = (
+    *((500, 10, 64), (2_000, 10, 64), (5_000, 10, 64), (20_000, 10, 64)),
+    *((120, 2, 4_000), (2_000, 10, 1_280), (20_000, 10, 1_280), (50_000, 10, 1_280)),
+)
 
 
 @contextmanager
@@ -87,7 +89,7 @@ def main() -> None:
     alone = [measured(size, rounds=options.rounds) for size in SIZES]
     print(*alone, "every core busy:", sep="\n", flush=True)
     with busy_cores():
-        busy = [measured(size, rounds=options.rounds) for size in SMALL]
+        busy = [measured(size, rounds=options.rounds) for size in SIZES]
     print(*busy, sep="\n")
     write("threads", {"alone": alone, "every core busy": busy})
 

@@ -20,7 +20,12 @@ def logs(*rows: list[float]) -> torch.Tensor:
     ("probs", "decision", "quality", "confidence"),
     [
         ([0.5, 0.3, 0.2], "keep", 0.5, 0.5),
-        ([0.42, 0.3, 0.28], "review", 0.42, 0.42),  # more likely wrong than right, but nothing better
+        (
+            [0.42, 0.3, 0.28],
+            "review",
+            0.42,
+            0.42,
+        ),  # more likely wrong than right, but nothing better
         ([0.42, 0.5, 0.08], "review", 0.42, 0.5),
         ([0.3, 0.5, 0.2], "relabel", 0.3, 0.5),
         ([0.1, 0.5, 0.4], "relabel", 0.1, 0.5),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-WORTH_SHARING = 100_000_000  # operations of a step (benchmarks/threads.py)
+WORTH_SHARING = 500_000_000  # operations of a step (benchmarks/threads.py)
 
 # The number of threads is the whole process's: with fits side by side in threads of Python, the
 # first lowers it and the last one restores it.
