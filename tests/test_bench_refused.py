@@ -50,6 +50,11 @@ def small(tmp_path: Path) -> Path:
         ('"symmetric:0.4"', '"symetric:0.4"', "column data/0.4: noise must be one of"),
         ("rate = 0.4", "rate = 0.5", "must have the rate of its noise, symmetric:0.4, got 0.5"),
         ("rate = 0.4", 'published = "x.pt"', "has a published file and needs its rate"),
+        (
+            '["plan.lr=0.01"]',
+            '["net.hiden=[3]"]',
+            "row gce: net 'mlp' takes the options hidden, .*hiden",
+        ),
         ('["plan.lr=0.01"]', '["machine.precison=float32"]', "row gce: machine.precison cannot"),
         (
             'same_runs_as = "ce"',

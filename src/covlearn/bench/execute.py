@@ -25,7 +25,7 @@ from covlearn.evaluation import Progress
 from covlearn.job import Job, make_machine, protocol_of, run_job, settled
 from covlearn.locks import Held, in_use
 from covlearn.methods import Method
-from covlearn.nets import builder_of
+from covlearn.nets import check_options
 from covlearn.noise.files import path_and_name
 from covlearn.noise.registry import published_entry, published_with
 from covlearn.records import Result
@@ -76,19 +76,6 @@ def check_jobs(
     for cell in cells:
         job = typed(Job, job_of(table, cell, settings))
         try:
-            method, others = settled(job)
-            make_machine("cpu", others["machine"])
-            protocol = protocol_of(job)
-            builder_of(job.net or protocol.net)
-            share = protocol.holdout if job.holdout is None else job.holdout
-            if not 0 <= share < 1:
-                raise ValueError(f"holdout must lie in [0, 1), got {share:g}; a tenth is 0.1")
-            check_figure_of(
-                table.figure_of(cell.row), method, chosen=share > 0 or is_folder(job.data)
-            )
-        except ValueError as error:
-            raise ValueError(f"row {cell.row.name}: {error}") from error
-        try:
             check_known_data(job.data)
             check_noise_of(job.data, job.noise)
             if folder is not None and not (folder / cell.path / records.RESULT).exists():
@@ -99,6 +86,19 @@ def check_jobs(
                 looked_at.add((file, job.noise, job.data))
         except ValueError as error:
             raise ValueError(f"column {cell.column.name}: {error}") from error
+        try:
+            method, others = settled(job)
+            make_machine("cpu", others["machine"])
+            protocol = protocol_of(job)
+            check_options(job.net or protocol.net, others["net"])
+            share = protocol.holdout if job.holdout is None else job.holdout
+            if not 0 <= share < 1:
+                raise ValueError(f"holdout must lie in [0, 1), got {share:g}; a tenth is 0.1")
+            check_figure_of(
+                table.figure_of(cell.row), method, chosen=share > 0 or is_folder(job.data)
+            )
+        except ValueError as error:
+            raise ValueError(f"row {cell.row.name}: {error}") from error
 
 
 def check_figure_of(figure: str, method: Method, *, chosen: bool) -> None:

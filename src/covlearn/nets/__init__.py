@@ -64,14 +64,11 @@ def build_net(
     # PyTorch's generator on the CPU looks at 32 bits: a higher seed would repeat a lower one.
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise ValueError(f"seed must be an integer in 0…2³²−1, got {seed!r}")
-    builder = builder_of(name)
     options = dict(options or {})
+    check_options(name, options)
+    builder = builder_of(name)
     # A factory of one's own may have an option of that name, and another meaning for it.
     pretrained = options.pop("pretrained", None) if name in NETS else None
-    try:
-        inspect.signature(builder).bind(num_classes=num_classes, input_shape=input_shape, **options)
-    except TypeError as error:
-        raise ValueError(f"net {name!r} {_describe_options(builder)}: {error}") from error
     # The default generator is seeded itself: torch.manual_seed would also seed every accelerator,
     # whose states are not restored. The device is set, so that a default device draws nothing.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -82,6 +79,17 @@ def build_net(
     if pretrained is not None:
         load_pretrained(net, pretrained)
     return net
+
+
+@checked
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Refuses options that the net of a name does not take, without making it."""
+    builder = builder_of(name)
+    taken = {key for key in options if key != "pretrained" or name not in NETS}
+    try:
+        inspect.signature(builder).bind(num_classes=2, input_shape=(1,), **dict.fromkeys(taken))
+    except TypeError as error:
+        raise ValueError(f"net {name!r} {_describe_options(builder)}: {error}") from error
 
 
 @checked
