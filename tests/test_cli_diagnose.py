@@ -121,8 +121,10 @@ def test_the_next_command_fits_with_the_method_that_is_recommended(
 
 def test_a_dependence_is_of_noise_only_where_there_is_some(run: Path) -> None:
     found = diagnose_run(load(run), draws=39)
-    sure = replace(found, test=replace(found.test, p_value=0.01))
+    sure = replace(found, test=replace(found.test, p_value=0.01), agreement=0.95)
     assert cli.diagnose.summary(sure)[0].endswith("Yes: flips depend on the features.")
+    doubtful = replace(sure, agreement=0.75)
+    assert "Perhaps: flips depend on the features, or errors" in cli.diagnose.summary(doubtful)[0]
     none = replace(sure, noise_rate=0.0)
     assert "There is no evidence that labels are wrong;" in cli.diagnose.summary(none)[0]
 

@@ -124,6 +124,11 @@ def summary(found: "Diagnosis") -> list[str]:
             "Is the noise instance-dependent? There is no evidence that labels are wrong; what "
             "contradicts them depends on the features."
         )
+    elif test.p_value <= found.level and found.doubtful:
+        answer = (
+            "Is the noise instance-dependent? Perhaps: flips depend on the features, or errors of "
+            "the model do, which tells classes apart badly."
+        )
     elif test.p_value <= found.level:
         answer = "Is the noise instance-dependent? Yes: flips depend on the features."
     else:

@@ -69,6 +69,11 @@ class Diagnosis:
         """The method that the evidence speaks for."""
         return next(advice.method for advice in self.methods if advice.supported)
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether errors of a model may be taken for flips: two of them see different classes."""
+        return self.agreement < AGREES
+
     def json(self) -> dict[str, Any]:
         """Plain values for diagnosis.json, without the vectors of the examples."""
         value: dict[str, Any] = plain(self) | {"recommended": self.recommended}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from covlearn.diagnose import DIAGNOSIS
+from covlearn.diagnose import AGREES, DIAGNOSIS
 from covlearn.plain_files import read_json
 
 
@@ -13,8 +13,13 @@ def diagnosed(folder: Path) -> list[str] | None:
         return None
     found = read_json(path)
     test, level, cautions = found.get("test"), found.get("level"), found.get("cautions")
+    agreement = found.get("agreement")
     numbers = (
-        [level, *(test.get(name, "") for name in ("p_value", "statistic", "null_mean", "draws"))]
+        [
+            level,
+            agreement,
+            *(test.get(name, "") for name in ("p_value", "statistic", "null_mean", "draws")),
+        ]
         if isinstance(test, dict)
         else [""]
     )
@@ -25,15 +30,16 @@ def diagnosed(folder: Path) -> list[str] | None:
         or not all(isinstance(line, str) for line in cautions)
     ):
         raise ValueError(f"{path} must hold a diagnosis of covlearn diagnose; it is damaged")
-    _, p_value, statistic, null_mean, draws = numbers
+    _, _, p_value, statistic, null_mean, draws = numbers
     said = [f"{caution}." for caution in cautions]
     if p_value is None or statistic is None or null_mean is None:
         return ["Whether noise depends on the example cannot be tested on these data.", *said]
-    answer = (
-        "Noise depends on the example: flips depend on the features."
-        if p_value <= level
-        else "There is no evidence that noise depends on the example."
-    )
+    answer = "There is no evidence that noise depends on the example."
+    if p_value <= level:
+        # What casts doubt on it is among the cautions, too.
+        doubtful = agreement is not None and agreement < AGREES
+        answer = "Noise seems to depend" if doubtful else "Noise depends"
+        answer += " on the example: flips depend on the features."
     return [
         f"{answer} Statistic {statistic:.2f}, p = {p_value:.3g}; {draws:,} draws of "
         f"class-dependent noise had a mean of {null_mean:.2f}.",
