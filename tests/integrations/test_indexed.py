@@ -118,3 +118,13 @@ def test_a_collator_that_knows_no_positions_carries_them() -> None:
     assert collate(items) == {"length": 5}
     with pytest.raises(ValueError, match="or none, got 1 of 2"):
         collate([items[0], IndexedDataset(items)[1]])
+
+
+def test_what_is_read_from_the_dataset_is_set_there() -> None:
+    dataset = AtOnce()
+    dataset.transform = None  # type: ignore[attr-defined]
+    indexed = IndexedDataset(dataset)
+    indexed.transform = str.upper
+    assert dataset.transform is indexed.transform is str.upper  # type: ignore[attr-defined]
+    indexed.note = "of this one alone"
+    assert not hasattr(dataset, "note")

@@ -13,8 +13,8 @@ class IndexedDataset(Dataset[Any]):
 
     An item (x, y) becomes (x, y, idx); a dict gets the key ``idx``. The positions count in the
     order of ``dataset``, so that of a subset the labels of the subset belong to them. What else the
-    dataset has, as ``classes`` or ``targets``, is there by the same name; where it can fetch a
-    batch at once (``__getitems__``), so can this.
+    dataset has, as ``classes`` or ``transform``, is there by the same name, to be read and set;
+    where it can fetch a batch at once (``__getitems__``), so can this.
 
     >>> IndexedDataset([("a", 0), ("b", 1)])[1]
     ('b', 1, 1)
@@ -34,6 +34,14 @@ class IndexedDataset(Dataset[Any]):
     def __getitem__(self, idx: int) -> Any:
         self._check(idx)
         return _with_position(self.dataset[idx], idx)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # What is read there is set there: a transform of this one alone would change nothing.
+        theirs = name != "dataset" and not name.startswith("_") and hasattr(self.dataset, name)
+        if theirs:
+            setattr(self.dataset, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def _check(self, idx: int) -> None:
         if not hasattr(idx, "__index__"):
