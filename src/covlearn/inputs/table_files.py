@@ -270,6 +270,7 @@ def as_written(table: Any, path: Path) -> Any:
         path, usecols=places, dtype=str, keep_default_na=False, na_values=NOTHING, index_col=False,
         skipinitialspace=True, sep=table.attrs["delimiter"], encoding=_encoding(path),
     )  # fmt: skip
+    assert len(own) == len(table)
     table = table.copy(deep=False)
     for place, (_, texts) in zip(places, own.items(), strict=True):
         column, present = table.iloc[:, place], texts.dropna().str.strip()
