@@ -39,7 +39,7 @@ OUT = Path(__file__).resolve().parents[1] / "results" / "counted.json"
 SHARES = (0.25, 0.5, 0.75, 1.0)
 ALIKE = f"{COUNTED}, alike everywhere"
 HEARD_SHARES = {f"{COUNTED}, heard 0": 0.0, f"{COUNTED}, heard 1": 1.0}
-BELOW = {f"{COUNTED}, below {below}": below for below in (0.1, 0.2, 0.3, 0.5)}
+BELOW = {f"{COUNTED}, below {below}": below for below in (0.1, 0.2, 0.4, 0.5)}
 SEEDS = {"digits": 3, "breast_cancer": 3, "wine": 3, "fashion": 1}
 
 

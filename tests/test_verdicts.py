@@ -26,8 +26,8 @@ def logs(*rows: list[float]) -> torch.Tensor:
             0.42,
             0.42,
         ),  # more likely wrong than right, but nothing better
-        ([0.42, 0.5, 0.08], "review", 0.42, 0.5),
-        ([0.3, 0.5, 0.2], "relabel", 0.3, 0.5),
+        ([0.32, 0.5, 0.18], "review", 0.32, 0.5),
+        ([0.28, 0.5, 0.22], "relabel", 0.28, 0.5),
         ([0.1, 0.5, 0.4], "relabel", 0.1, 0.5),
         ([0.1, 0.46, 0.44], "drop", 0.1, 0.46),
     ],
@@ -42,13 +42,13 @@ def test_the_rules(probs: list[float], decision: str, quality: float, confidence
 
 
 def test_every_reason_has_its_numbers() -> None:
-    probs = logs([0.9, 0.05, 0.05], [0.42, 0.5, 0.08], [0.05, 0.9, 0.05], [0.1, 0.46, 0.44])
+    probs = logs([0.9, 0.05, 0.05], [0.32, 0.5, 0.18], [0.05, 0.9, 0.05], [0.1, 0.46, 0.44])
     verdicts = judge(torch.zeros(4).long(), probs, evidence=True, classes=["ash", "elm", "oak"])
     assert verdicts.reason == [
         "given ash has 90.0 % against 5.0 % for elm: quality 0.900 is at least 0.5",
-        "given ash has 42.0 % against 50.0 % for elm: quality 0.420 is below 0.5, but not below 0.4",
-        "given ash has 5.0 % against 90.0 % for elm: quality 0.050 is below 0.4",
-        "given ash has 10.0 % against 46.0 % for elm: quality 0.100 is below 0.4, and no class "
+        "given ash has 32.0 % against 50.0 % for elm: quality 0.320 is below 0.5, but not below 0.3",
+        "given ash has 5.0 % against 90.0 % for elm: quality 0.050 is below 0.3",
+        "given ash has 10.0 % against 46.0 % for elm: quality 0.100 is below 0.3, and no class "
         "reaches 50 %",
     ]
 
