@@ -20,12 +20,7 @@ def logs(*rows: list[float]) -> torch.Tensor:
     ("probs", "decision", "quality", "confidence"),
     [
         ([0.5, 0.3, 0.2], "keep", 0.5, 0.5),
-        (
-            [0.42, 0.3, 0.28],
-            "review",
-            0.42,
-            0.42,
-        ),  # more likely wrong than right, but nothing better
+        ([0.42, 0.3, 0.28], "review", 0.42, 0.42),  # likely wrong, but nothing is better
         ([0.32, 0.5, 0.18], "review", 0.32, 0.5),
         ([0.28, 0.5, 0.22], "relabel", 0.28, 0.5),
         ([0.1, 0.5, 0.4], "relabel", 0.1, 0.5),
