@@ -1,4 +1,4 @@
-"""CAL over a loss of your own: its sieve and its D̂ as they are, and another second stage."""
+"""CAL over a loss of your own: its sieve and D̂, and another second stage."""
 
 from dataclasses import dataclass
 
@@ -14,19 +14,23 @@ from covlearn.sieve import Refined
 
 @dataclass(frozen=True)
 class SymmetricCAL(CAL):
-    """CAL whose second stage corrects α ℓ_ỹ + (1 − p_ỹ) in place of cross-entropy."""
+    """CAL whose second stage corrects α ℓ_ỹ + (1 − p_ỹ)."""
 
     alpha: float = 0.1
 
     def objective(
-        self, refined: Refined, stats: SecondOrder, weight: Tensor | None, prior: Tensor
+        self,
+        refined: Refined,
+        stats: SecondOrder,
+        weight: Tensor | None,
+        prior: Tensor,
     ) -> Objective:
         """Of the second stage; there is no peer term, and so no prior."""
         return Corrected(self.alpha, refined, stats, weight)
 
 
 class Corrected(Objective):
-    """The loss less its covariance; what that needs to know is in buffers, which move to a GPU."""
+    """The loss less its covariance; what that knows is in buffers, for a GPU."""
 
     refined: Tensor
     transition: Tensor
@@ -34,7 +38,11 @@ class Corrected(Objective):
     weight: Tensor | None
 
     def __init__(
-        self, alpha: float, refined: Refined, stats: SecondOrder, weight: Tensor | None
+        self,
+        alpha: float,
+        refined: Refined,
+        stats: SecondOrder,
+        weight: Tensor | None,
     ) -> None:
         super().__init__()
         self.alpha = alpha
@@ -57,6 +65,6 @@ class Corrected(Objective):
         return loss, None
 
     def symmetric(self, logits: Tensor, y: Tensor) -> Tensor:
-        """For y (B,), and for y (B, K): cross_entropy takes both, and the rest is of its shape."""
+        """For y (B,), and for y (B, K), as cross_entropy takes both."""
         loss = cross_entropy(logits, y)
         return self.alpha * loss + 1 - (-loss).exp()

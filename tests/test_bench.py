@@ -349,7 +349,7 @@ def test_cells_side_by_side_are_those_in_turn(small: Path, tmp_path: Path) -> No
         ('"symmetric:0.2"\nrate = 0.2', '"symmetric:0.3"\nrate = 0.3', "job.noise is"),
         ("data.npz", "other.npz", "job.data is"),
         ('"net.hidden=[4]"', '"net.hidden=[5]"', "job.settings.net.hidden is"),
-        ("trials = 2", 'trials = 2\nnet = "linear"', "job.net is null there"),
+        ("trials = 2", 'trials = 2\nnet = "mlp"', "job.net is null there"),
         ("trials = 2", "trials = 2\nholdout = 0.2", "job.holdout is null there"),
         ('preset = "paper"', 'preset = "published"', "job.preset is"),
     ],

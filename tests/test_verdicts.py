@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 
 from covlearn.evidence import FEWEST, fits_by_chance, noise_evidence
-from covlearn.verdicts import DECISIONS, judge
+from covlearn.verdicts import DECISIONS, RELABEL_BELOW, judge
 
 
 def logs(*rows: list[float]) -> torch.Tensor:
@@ -88,7 +88,7 @@ def test_what_holds_for_all(rows: list[tuple[list[float], int]], evidence: bool)
     assert len(verdicts.reason) == len(rows)
     changed = verdicts.refined != labels.numpy()
     assert (verdicts.decision[changed] == "relabel").all()
-    assert (verdicts.quality[changed] < 0.2).all()
+    assert (verdicts.quality[changed] < RELABEL_BELOW).all()
     # Names of classes are only names: another order gives the same verdicts.
     flipped = judge(logits.shape[1] - 1 - labels, logits.flip(1), evidence=evidence)
     np.testing.assert_allclose(flipped.quality, verdicts.quality)

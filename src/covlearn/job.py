@@ -68,10 +68,12 @@ def run_job(
     source: Source | None = None,
     shared_stages: Path | None = None,
     recorded: dict[str, Any] | None = None,
+    keep_model: bool = True,
 ) -> Result:
     """Trains, evaluates and records a job; ``source`` is its data where that is loaded already.
 
-    ``recorded`` stands for the job in the configuration, if that is not the job itself.
+    ``recorded`` stands for the job in the configuration, if that is not the job itself; without
+    ``keep_model`` figures alone are recorded.
     """
     method, others = settled(job)
     protocol = protocol_of(job)
@@ -100,6 +102,7 @@ def run_job(
         progress=progress,
         shared_stages=shared_stages,
         job=plain(job) if recorded is None else recorded,
+        keep_model=keep_model,
     )
 
 

@@ -74,6 +74,7 @@ def fit_and_evaluate(
     checkpoint_seconds: float = 30.0,
     shared_stages: Path | None = None,
     job: Mapping[str, Any] | None = None,
+    keep_model: bool = True,
 ) -> Result:
     """Trains on the noisy labels of ``split``, evaluates each epoch, and records it in ``folder``.
 
@@ -84,7 +85,8 @@ def fit_and_evaluate(
     for the record. A finished folder of the same configuration is read back; an unfinished one is
     continued with ``resume``, and ends with the same figures and bits. Runs that are given the same
     folder of ``shared_stages`` train a stage that they have in common only once. ``job`` says in
-    words what the run is, for the record.
+    words what the run is, for the record. Without ``keep_model`` figures alone are recorded, no
+    weights and nothing of single examples.
     """
     folder = Path(folder)
     check_seed(seed)
@@ -157,15 +159,16 @@ def fit_and_evaluate(
         )
         if recording:
             records.write_metrics(folder, run.history)
-            table = example_table(
-                run.split.y, run.refined, run.last_ledger, evaluator.clean, run.last_labels
-            )
-            records.write_table(folder / records.LABELS, {"idx": kept.tolist(), **table})
             refinement = evaluator.refinement(run.refined, run.refined_by)
             if refinement is not None:
                 records.write_json(folder / records.REFINEMENT, refinement)
-            write_bytes(folder / records.PROBS, probs_bytes(run.predict(model)[0], kept))
-            write_bytes(folder / records.MODEL, model_bytes(model))
+            if keep_model:
+                table = example_table(
+                    run.split.y, run.refined, run.last_ledger, evaluator.clean, run.last_labels
+                )
+                records.write_table(folder / records.LABELS, {"idx": kept.tolist(), **table})
+                write_bytes(folder / records.PROBS, probs_bytes(run.predict(model)[0], kept))
+                write_bytes(folder / records.MODEL, model_bytes(model))
             records.write_json(folder / records.RESULT, result)
             # What it would be resumed from has no use any more, and is larger than all the rest.
             shutil.rmtree(folder / records.STAGES, ignore_errors=True)

@@ -9,6 +9,7 @@ import pytest
 
 from covlearn import cells, cli, records
 from covlearn.report import write_comparison, write_report
+from covlearn.verdicts import RELABEL_BELOW
 from tests.report.browser import SHOWN, Browser
 from tests.report.runs import CLASSES, decide, look_alike, suspects
 from tests.report.test_page import DIAGNOSIS, HOSTILE
@@ -101,8 +102,8 @@ def test_the_slider_shows_what_would_change(browser: Browser, run: Path) -> None
             before = (labels["decision"] == verdict).sum()
             sign = "+" if mask.sum() > before else "−" if mask.sum() < before else ""
             assert row == [str(before), str(mask.sum()), f"{sign}{abs(mask.sum() - before)}"]
-    browser.choose("#threshold", "0.1")
-    moved = labels[(quality >= 0.1) & (quality < 0.2)]
+    browser.choose("#threshold", "0.2")
+    moved = labels[(quality >= 0.2) & (quality < RELABEL_BELOW)]
     assert len(moved) > 5
     browser.click("#show-changed")
     assert sorted(browser.ids()) == sorted(moved["id"])[:48]

@@ -238,6 +238,8 @@ def attempt(task: Task, progress: Progress | None = None) -> tuple[Result | None
     folder = task.folder
     try:
         if (folder / records.RESULT).exists():
+            # A kill may have come between the result and the end.
+            shutil.rmtree(folder / records.STAGES, ignore_errors=True)
             return finished(task), None
         result = run_job(
             task.job,
@@ -248,14 +250,12 @@ def attempt(task: Task, progress: Progress | None = None) -> tuple[Result | None
             source=_loaded(task.job.data),
             shared_stages=task.shared,
             recorded=task.recorded,
+            keep_model=task.keep_models,
         )
     except Held:
         return None, ELSEWHERE
     except Exception as error:  # one cell's failure must not take the others with it
         return None, in_words(error)
-    if not task.keep_models:
-        for name in (records.MODEL, records.LABELS, records.PROBS):
-            (folder / name).unlink(missing_ok=True)
     return result, None
 
 

@@ -1,10 +1,9 @@
 """Is the noise instance-dependent, and which method does that speak for?"""
 
 from covlearn.diagnose.dependence import Finding, Smoother, check_draws, instance_dependence_test
-from covlearn.diagnose.runs import AGREES, DIAGNOSIS, Diagnosis, diagnose_classifier, diagnose_run
+from covlearn.diagnose.runs import DIAGNOSIS, Diagnosis, diagnose_classifier, diagnose_run
 
 __all__ = [
-    "AGREES",
     "DIAGNOSIS",
     "Diagnosis",
     "Finding",

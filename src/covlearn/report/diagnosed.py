@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from covlearn.diagnose import AGREES, DIAGNOSIS
+from covlearn.diagnose.runs import AGREES, DIAGNOSIS
 from covlearn.plain_files import read_json
 
 
