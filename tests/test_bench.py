@@ -35,6 +35,18 @@ def small(tmp_path: Path) -> Path:
     return small_table(tmp_path)
 
 
+def test_a_cell_that_was_killed_after_its_result_leaves_what_others_leave(small: Path) -> None:
+    assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
+    place = small.parent / "runs" / "data/0.2" / "ce" / "0"
+    kept = {file.name for file in place.iterdir()}
+    assert records.RESULT in kept
+    assert kept.isdisjoint({records.MODEL, records.LABELS, records.PROBS, records.STAGES})
+    (place / records.STAGES).mkdir()
+    (place / records.STAGES / "ce.pt").touch()
+    assert command(small, "--trials", "1", "--only", "row=ce,rate=0.2") == 0
+    assert {file.name for file in place.iterdir()} == kept
+
+
 def test_a_table_is_run_skipped_and_summarised(
     small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

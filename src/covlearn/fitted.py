@@ -375,8 +375,6 @@ def check_place(folder: Path) -> None:
     """Refuses a folder that cannot become a run, before the data is read for it."""
     records.check_place(folder)
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise ValueError(f"{folder} cannot be made: {there} is no folder")
     try:  # permissions alone do not tell: root has them all, and not every disk can be written to
         with tempfile.TemporaryFile(dir=there, suffix=PARTIAL):
             pass

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,13 +45,18 @@ def test_cal_beats_cross_entropy(name: str) -> None:
     assert sum(gains) / len(gains) > LEAST_GAIN, accuracy
 
 
+def trainer_example(monkeypatch: pytest.MonkeyPatch, *, epochs: int) -> Any:
+    pytest.importorskip("transformers")
+    example = importlib.import_module("examples.hf_trainer")
+    monkeypatch.setattr(example, "EPOCHS", epochs)
+    return example
+
+
 def test_gradients_that_are_accumulated_are_a_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four batches of 16 are one of 64; models that take further words are not divided for."""
-    pytest.importorskip("transformers")
-    example = importlib.import_module("examples.hf_trainer")
-    monkeypatch.setattr(example, "EPOCHS", 2)
+    example = trainer_example(monkeypatch, epochs=2)
     digits = example.noisy_digits(0)
     images = example.Images(digits.train.tensors[0][:1280], digits.noisy[:1280])  # whole batches
     parts = {"prior": torch.full((10,), 0.1)}
@@ -68,9 +74,7 @@ def test_training_without_positions_is_an_error_and_evaluation_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a Trainer that takes idx away would train by the model's own loss, and say nothing."""
-    pytest.importorskip("transformers")
-    example = importlib.import_module("examples.hf_trainer")
-    monkeypatch.setattr(example, "EPOCHS", 1)
+    example = trainer_example(monkeypatch, epochs=1)
     digits = example.noisy_digits(0)
     images = example.Images(digits.train.tensors[0], digits.noisy)
     criterion = example.CALLoss(digits.noisy, digits.noisy, example.NUM_CLASSES)

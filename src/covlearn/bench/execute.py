@@ -238,9 +238,10 @@ def attempt(task: Task, progress: Progress | None = None) -> tuple[Result | None
     folder = task.folder
     try:
         if (folder / records.RESULT).exists():
+            result = finished(task)
             # A kill may have come between the result and the end.
             shutil.rmtree(folder / records.STAGES, ignore_errors=True)
-            return finished(task), None
+            return result, None
         result = run_job(
             task.job,
             folder,

@@ -168,9 +168,8 @@ def read_table(path: Path, *, allow: Collection[str] = ()) -> Table:
     refused here unless ``allow`` names it, too.
     """
     try:
-        content = tomllib.loads(
-            path.read_text(encoding="utf-8-sig")
-        )  # some editors put a mark first
+        # Some editors put a mark first.
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ValueError(f"there is no table {path}; check the path") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

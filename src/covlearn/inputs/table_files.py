@@ -246,12 +246,16 @@ def _with_own_texts(table: Any, names: Sequence[str], path: Path, **how: Any) ->
         and all(isinstance(cell, str) for cell in table[name].dropna())
     ]
     if texts:
-        own = pd.read_csv(
-            path, usecols=texts, dtype=str, keep_default_na=False, na_values=[""],
-            index_col=False, low_memory=False, skipinitialspace=True, **how,
-        )  # fmt: skip
-        table[texts] = own[texts]
+        table[texts] = _as_texts(path, texts, [""], **how)[texts]
     return table
+
+
+def _as_texts(path: Path, columns: Sequence[Any], nothing: Sequence[str], **how: Any) -> Any:
+    """Some columns of a CSV file as they are written, by name or by place."""
+    return pd.read_csv(
+        path, usecols=columns, dtype=str, keep_default_na=False, na_values=nothing,
+        index_col=False, low_memory=False, skipinitialspace=True, **how,
+    )  # fmt: skip
 
 
 def as_written(table: Any, path: Path) -> Any:
@@ -266,10 +270,8 @@ def as_written(table: Any, path: Path) -> Any:
     ]
     if path.suffix.lower() not in TEXT_SUFFIXES or not places:
         return table
-    own = pd.read_csv(
-        path, usecols=places, dtype=str, keep_default_na=False, na_values=NOTHING, index_col=False,
-        skipinitialspace=True, sep=table.attrs["delimiter"], encoding=_encoding(path),
-    )  # fmt: skip
+    how = {"sep": table.attrs["delimiter"], "encoding": _encoding(path)}
+    own = _as_texts(path, places, NOTHING, **how)
     assert len(own) == len(table)
     table = table.copy(deep=False)
     for place, (_, texts) in zip(places, own.items(), strict=True):
