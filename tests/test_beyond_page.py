@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from covlearn.metrics import calibration_error
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "beyond.md").read_text(encoding="utf-8")
 BEYOND = json.loads(
@@ -85,6 +87,8 @@ INGREDIENTS = json.loads(
     ("title", "column"),
     [
         ("ResNet-34, 0.4", "cifar10/0.4"),
+        ("ResNet-34, 0.6", "cifar10/0.6"),
+        ("ResNet-34, three labellers, 0.4", "cifar10/three labellers 0.4"),
         ("ResNet-34, labels that a network confuses, 0.4", "cifar10/confused 0.4"),
         ("ResNet-34, CIFAR-100, 0.4", "cifar100/0.4"),
         ("plain network, half the epochs, 0.4", "cifar10/0.4"),
@@ -116,6 +120,79 @@ def test_a_row_of_mixup_is_that_of_the_records(title: str, column: str) -> None:
         in_the_sieve = cells["mixup in the sieve", column]["last mean"]
         text = "chance at 0.6" if in_the_sieve == 10 else f"{in_the_sieve:.2f}"
         assert text in PAGE
+
+
+def test_what_a_resnet_gains_by_mixup_on_average() -> None:
+    columns = ("0.4", "0.6", "three labellers 0.4", "confused 0.4")
+    gains = [
+        each["mean"]
+        for each in BEYOND["differences"]
+        if (each["first"], each["second"]) == ("regulariser and mixup", "recommended")
+        and each["column"] in [f"cifar10/{column}" for column in columns]
+        and each["rule"] == "last"
+    ]
+    assert len(gains) == 4
+    assert sum(gain > 0 for gain in gains) == 3
+    assert f"three noises of four,\n{statistics.mean(gains):+.2f} on average" in PAGE
+
+
+def result_of(table: str, row: str, column: str = "cifar10/0.4") -> Any:
+    """What the first trial of a row of a table came to; None where it was not run."""
+    place = ROOT / "results" / "beyond" / table / column / row / "0" / "result.json"
+    return json.loads(place.read_text(encoding="utf-8")) if place.exists() else None
+
+
+@pytest.mark.parametrize(
+    ("title", "row"),
+    [
+        ("recommended", "recommended"),
+        ("+ cut of the learning rate", "with the cut"),
+        ("+ cut, − average of the weights", "without weight average"),
+        ("− average of the predictions", "without averaged predictions"),
+        ("− most probable class (threshold −8)", "with the published threshold"),
+        ("− covariance", "regulariser alone"),
+        ("− covariance and regulariser", "without the covariance"),
+        ("CAL as published", "published"),
+    ],
+)
+def test_a_row_of_one_ingredient_less(title: str, row: str) -> None:
+    runs = (result_of("ingredients", row), result_of("beyond", row))
+    shown = [
+        "—" if run is None else f"{100 * run['test_accuracy']['last']['value']:.2f}" for run in runs
+    ]
+    assert f"| {title} | {' | '.join(shown)} |" in PAGE
+
+
+def test_what_the_threshold_of_the_published_code_makes_of_averages() -> None:
+    fixed = result_of("ingredients", "with the published threshold")["labels"]
+    argmax = result_of("targets_cifar10", "hard")["labels"]
+    assert fixed["quality"] == argmax["quality"]
+    right = f"{100 * fixed['quality']['share_right']:.1f} % of it right"
+    ranked = [f"{100 * each['average_precision']:.1f}" for each in (fixed, argmax)]
+    assert f"{right}; its score ranks labels worse" in PAGE
+    assert f"average precision of {ranked[0]} for {ranked[1]} %" in PAGE
+    published = result_of("ingredients", "published")["labels"]["quality"]["share_right"]
+    assert f"D̂ is right for {100 * published:.1f} %, as in the last row" in PAGE
+
+
+def test_how_far_quality_is_off() -> None:
+    columns = ("10/0.2", "10/0.4", "10/0.6", "10/ptd 0.4", "10/confused 0.4",
+               "10/three labellers 0.4", "100/0.4")  # fmt: skip
+    files = (record("recommended", f"cifar{column}", "refinement.json") for column in columns)
+    off = [100 * calibration_error(each["reliability"]["quality"]) for each in files]
+    assert f"| {' | '.join(f'{points:.1f}' for points in off)} |" in PAGE
+    assert sum(points <= 3.05 for points in off) == 3
+
+
+def test_what_cal_over_gce_gains_with_averaged_weights() -> None:
+    gains = []
+    for column in ("cifar10/0.4", "cifar10/0.6"):
+        over, plain = (
+            result_of("ingredients", row, column)["test_accuracy"]["last"]["value"]
+            for row in ("over gce", "recommended")
+        )
+        gains.append(f"{100 * (over - plain):+.2f}")
+    assert f"over GCE it has {gains[0]} and {gains[1]} points at 0.4 and 0.6" in PAGE
 
 
 READ = ("averaged", "evaluated", "both", "averaged, 20 neighbours", "both, 20 neighbours",

@@ -21,6 +21,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from covlearn.cli.progress import step_bars
+from covlearn.evaluation import commit
 from covlearn.records import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,6 +108,7 @@ def tried(age: str, python: str, torch: str, folder: Path, show: Show) -> dict[s
     return {
         "python": facts["python"],
         "covlearn": facts["covlearn"],
+        "commit": commit(),
         "machine": platform.machine(),
         "packages": facts["packages"],
         "console": [" ".join(words) for words in CONSOLE],
