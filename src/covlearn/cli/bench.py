@@ -115,8 +115,10 @@ class Standing:
         self, table: "Table", cells: "Sequence[Cell]", folder: Path, settings: list[str]
     ) -> None:
         from covlearn import records  # noqa: PLC0415
+        from covlearn.bench.found import RunReader  # noqa: PLC0415
 
-        self.table, self.cells, self.folder, self.settings = table, cells, folder, settings
+        self.table, self.cells, self.folder = table, cells, folder
+        self.reader = RunReader(table, folder, settings)
         self.paths = {cell.path for cell in cells}
         self.done = {path for path in self.paths if (folder / path / records.RESULT).exists()}
         self.failed: list[Outcome] = []
@@ -124,7 +126,7 @@ class Standing:
         self.entries = self.written()
 
     def written(self) -> "list[Entry]":
-        """Writes the table, which reads all records.
+        """Writes the table, of all records that are there.
 
         What failed before is in it until its cell ends, and what another command notes meanwhile.
         """
@@ -133,7 +135,7 @@ class Standing:
 
         now = [failure_of(each.cell, each.error or "") for each in self.failed]
         others = still_failed(self.table, self.folder, self.ended)
-        return write_summary(self.table, self.folder, self.settings, [*others, *now])
+        return write_summary(self.reader, [*others, *now])
 
     def follow(self, outcomes: "Iterable[Outcome]") -> None:
         """Tells of each outcome, and writes the table where it is news."""
