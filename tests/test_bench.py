@@ -9,6 +9,7 @@ import pickle
 import re
 import shutil
 import statistics
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,28 @@ def test_a_command_keeps_what_another_one_notes_of_failed_cells(small: Path) -> 
     assert len(failed()) == 2
     other.follow([Outcome(ce, None, "for another reason")])
     assert sorted(failed()) == [("ce", "for another reason"), ("gce", "it broke, too")]
+
+
+def test_a_command_that_writes_the_table_waits_for_another_that_does(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would write what was noted before the other one did."""
+    table, folder = read_table(small), small.parent / "runs"
+    ce, *_, gce = cells = list(cells_of(table, trials=1, only=[]))
+    one, other = Standing(table, cells, folder, []), Standing(table, cells, folder, [])
+    follow = threading.Thread(target=other.follow, args=([Outcome(gce, None, "it broke")],))
+
+    def while_the_other_writes(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        follow.start()
+        follow.join(0.3)
+        return write_summary(*arguments)
+
+    monkeypatch.setattr("covlearn.bench.summary.write_summary", while_the_other_writes)
+    one.follow([Outcome(ce, None, "it broke")])
+    follow.join(30)
+    whole = json.loads((folder / "table.json").read_text())
+    assert sorted(each["row"] for each in whole["failed"]) == ["ce", "gce"]
 
 
 def test_a_cell_whose_folder_holds_another_run_failed_too(small: Path) -> None:

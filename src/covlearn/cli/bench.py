@@ -132,10 +132,13 @@ class Standing:
         """
         from covlearn.bench.failed import failure_of, still_failed  # noqa: PLC0415
         from covlearn.bench.summary import write_summary  # noqa: PLC0415
+        from covlearn.locks import held  # noqa: PLC0415
 
         now = [failure_of(each.cell, each.error or "") for each in self.failed]
-        others = still_failed(self.table, self.folder, self.ended)
-        return write_summary(self.reader, [*others, *now])
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with held(self.folder, wait=True):  # else what is noted after it was read would be lost
+            others = still_failed(self.table, self.folder, self.ended)
+            return write_summary(self.reader, [*others, *now])
 
     def follow(self, outcomes: "Iterable[Outcome]") -> None:
         """Tells of each outcome, and writes the table where it is news."""
