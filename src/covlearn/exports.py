@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from covlearn import cells, records
-from covlearn.atomic import beside, remove_leftovers, rename_file, write_bytes
+from covlearn.atomic import beside, check_can_write, remove_leftovers, rename_file, write_bytes
 from covlearn.fitted import Fitted
 from covlearn.inputs.images import BadImage, check_image
 from covlearn.kinds import checked
@@ -113,6 +113,7 @@ def _check_place(fitted: Fitted, folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise ValueError(f"{folder} must be new or an empty folder; choose another name")
     records.check_folder(folder)
+    check_can_write(folder)
     source = Path(fitted.config.get("source", {}).get("path") or "")
     if (
         source.is_absolute()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from covlearn import records
+from covlearn.atomic import check_can_write
 from covlearn.bench.figure_style import legend_beside, panels, row_style, save, wrapped
 from covlearn.bench.found import Found, RunReader
 from covlearn.bench.refined_figures import (
@@ -58,6 +59,7 @@ def figures(table: Table, folder: Path, settings: Sequence[str] = ()) -> Iterato
 def check_can_draw(out: Path) -> None:
     """Says that pictures cannot be made, before a table is run for which they are asked."""
     records.check_folder(out)
+    check_can_write(out)
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("pictures need matplotlib: pip install 'covlearn[plot]'")
 
