@@ -164,6 +164,17 @@ def _given_by_source(fitted: Fitted) -> list[str]:
     return [people[key][1] if key in people else given for key, given in rows]
 
 
+@checked
+def id_column(fitted: Fitted) -> str:
+    """The column of an export that has the ids of verdicts.csv: the source's own, or a new one."""
+    if fitted.table is None:
+        return "id"
+    name = fitted.recipe.get("id") or "id"
+    while name in fitted.table and name != fitted.recipe.get("id"):  # the source's own repeats
+        name = f"example_{name}"
+    return str(name)
+
+
 def _own_columns(fitted: Fitted, table: pd.DataFrame, paths: list[str] | None) -> pd.DataFrame:
     """The source's own columns with the label repaired, and a column of ids if it had none.
 
@@ -172,7 +183,7 @@ def _own_columns(fitted: Fitted, table: pd.DataFrame, paths: list[str] | None) -
     own = fitted.table
     recipe = {} if own is None else fitted.recipe
     whole = pd.DataFrame(index=table.index) if own is None else own.copy()
-    if (column := recipe.get("id") or "id") not in whole:
+    if (column := id_column(fitted)) not in whole:
         whole.insert(0, column, table["id"])
     if paths is not None:
         whole[recipe.get("image") or "path"] = paths
