@@ -12,6 +12,7 @@ from pathlib import Path
 
 from covlearn.bench.failed import still_failed
 from covlearn.bench.figures import draw
+from covlearn.bench.found import RunReader
 from covlearn.bench.summary import Entry, write_summary
 from covlearn.bench.table import Table, read_table
 
@@ -43,7 +44,7 @@ def page(tables: Sequence[Path], results: Path) -> str:
         if not folder.is_dir():
             continue
         table = read_table(path)
-        entries = write_summary(table, folder, failed=still_failed(table, folder, ()))
+        entries = write_summary(RunReader(table, folder), still_failed(table, folder, ()))
         contents.append(contents_line(table, entries, folder.name))
         text = (folder / "table.md").read_text(encoding="utf-8")
         parts += ["", f'<a id="{folder.name}"></a>', ""]

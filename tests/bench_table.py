@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from covlearn import cli
+from covlearn.bench.found import RunReader
 from covlearn.bench.summary import Entry, collect, found_by_column
 from covlearn.bench.table import read_table
 
@@ -67,4 +68,4 @@ def command(table: Path, *arguments: str) -> int:
 def entries_of(path: Path) -> list[Entry]:
     """What is in the folder of a table, as ``command`` names it."""
     table, folder = read_table(path), path.parent / "runs"
-    return collect(table, folder, found_by_column(table, folder))
+    return collect(table, folder, found_by_column(RunReader(table, folder)))

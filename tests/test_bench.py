@@ -9,6 +9,7 @@ import pickle
 import re
 import shutil
 import statistics
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from covlearn import engine, records
 from covlearn.bench import execute
 from covlearn.bench.execute import ELSEWHERE, Outcome, run_cells
 from covlearn.bench.figures import draw, figures
+from covlearn.bench.found import RunReader
 from covlearn.bench.summary import write_summary
 from covlearn.bench.table import Cell, cells_of, read_table
 from covlearn.cli.bench import Standing
@@ -142,12 +144,12 @@ def test_differences_are_taken_trial_by_trial(small: Path) -> None:
 def test_the_table_is_written_after_each_cell_that_was_run_not_after_those_that_were_done(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writing it reads all records, of a table of hundreds for seconds."""
+    """Of those nothing is new."""
     written = []
 
-    def watched(table: Any, folder: Path, *options: Any) -> Any:
-        written.append(len(list(folder.glob("*/*/*/*/result.json"))))
-        return write_summary(table, folder, *options)
+    def watched(reader: RunReader, *options: Any) -> Any:
+        written.append(len(list(reader.folder.glob("*/*/*/*/result.json"))))
+        return write_summary(reader, *options)
 
     monkeypatch.setattr("covlearn.bench.summary.write_summary", watched)
     assert command(small, "--only", "rate=0.2") == 0
@@ -155,6 +157,42 @@ def test_the_table_is_written_after_each_cell_that_was_run_not_after_those_that_
     written.clear()
     assert command(small) == 0  # four of the eight are done
     assert written == [4, 5, 6, 7, 8]
+
+
+def test_a_record_is_read_again_only_if_its_run_was_made_anew(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is written after each cell: all records for each would be seconds in the end."""
+    reader = RunReader(read_table(small), small.parent / "runs")
+    assert command(small, "--only", "rate=0.2") == 0
+    shutil.copytree(reader.folder, tmp_path / "kept")
+    opened: list[str] = []
+    plain = records.read
+
+    def watched(folder: Path) -> records.Record:
+        opened.append(folder.relative_to(reader.folder).as_posix())
+        return plain(folder)
+
+    monkeypatch.setattr(records, "read", watched)
+    before = write_summary(reader)
+    ours = [f"data/0.2/{row}/{trial}" for row in ("ce", "gce") for trial in (0, 1)]
+    assert sorted(opened) == ours, "of rows that share their runs, once"
+    opened.clear()
+    assert command(small, "--only", "rate=0.4,row=ce") == 0  # as another process might
+    opened.clear()
+    after = write_summary(reader)
+    assert sorted(opened) == ["data/0.4/ce/0", "data/0.4/ce/1"]
+    assert [len(each.trials) for each in before] == [2, 0, 2, 0, 2, 0]
+    assert after == entries_of(small)
+    assert after != before
+
+    opened.clear()
+    place = reader.folder / ours[0]
+    shutil.rmtree(place)
+    assert [len(each.trials) for each in write_summary(reader)] == [1, 2, 1, 2, 2, 0]
+    shutil.copytree(tmp_path / "kept" / ours[0], place)
+    assert write_summary(reader) == after
+    assert opened == [ours[0]]
 
 
 def test_a_cell_that_fails_stops_no_other(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,6 +272,28 @@ def test_a_command_keeps_what_another_one_notes_of_failed_cells(small: Path) -> 
     assert sorted(failed()) == [("ce", "for another reason"), ("gce", "it broke, too")]
 
 
+def test_a_command_that_writes_the_table_waits_for_another_that_does(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would write what was noted before the other one did."""
+    table, folder = read_table(small), small.parent / "runs"
+    ce, *_, gce = cells = list(cells_of(table, trials=1, only=[]))
+    one, other = Standing(table, cells, folder, []), Standing(table, cells, folder, [])
+    follow = threading.Thread(target=other.follow, args=([Outcome(gce, None, "it broke")],))
+
+    def while_the_other_writes(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        follow.start()
+        follow.join(0.3)
+        return write_summary(*arguments)
+
+    monkeypatch.setattr("covlearn.bench.summary.write_summary", while_the_other_writes)
+    one.follow([Outcome(ce, None, "it broke")])
+    follow.join(30)
+    whole = json.loads((folder / "table.json").read_text())
+    assert sorted(each["row"] for each in whole["failed"]) == ["ce", "gce"]
+
+
 def test_a_cell_whose_folder_holds_another_run_failed_too(small: Path) -> None:
     only = ("--trials", "1", "--only", "row=ce,rate=0.2")
     assert command(small, *only) == 0
@@ -250,7 +310,7 @@ def test_names_do_not_break_the_markdown(small: Path, tmp_path: Path) -> None:
     text = small.read_text().replace('title = "CE"', 'title = "CE | L1\\nplain"')
     small.write_text(text.replace("data/0.2", "data/0.2|a"))
     table = read_table(small)
-    write_summary(table, tmp_path / "empty")
+    write_summary(RunReader(table, tmp_path / "empty"))
     lines = (tmp_path / "empty" / "table.md").read_text().splitlines()
     grid = [line for line in lines if line.startswith("|")]
     assert grid[0] == r"| method | data/0.2\|a | data/0.4 |"
@@ -602,7 +662,7 @@ data = "{tmp_path / "many.npz"}"
 
 
 def test_a_summary_of_nothing_has_dashes_alone(small: Path, tmp_path: Path) -> None:
-    entries = write_summary(read_table(small), tmp_path / "empty")
+    entries = write_summary(RunReader(read_table(small), tmp_path / "empty"))
     assert all(each.ours is None and each.difference is None for each in entries)
     text = (tmp_path / "empty" / "table.md").read_text()
     assert "**" not in text

@@ -141,6 +141,17 @@ def test_a_place_that_can_be_no_folder_is_refused_before_anything_is_run(
     assert not (small.parent / "runs").exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a disk that nobody may write to")
+def test_pictures_that_could_not_be_written_are_refused_before_anything_is_run(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options in ([], ["--dry-run"]):
+        assert command(small, "--figures", "/proc/pictures", *options) == 2
+        said = "/proc/pictures cannot be made: nothing can be written in /proc ("
+        assert said in capsys.readouterr().err
+    assert not (small.parent / "runs").exists()
+
+
 def test_a_table_may_begin_with_a_mark(small: Path) -> None:
     small.write_text(small.read_text(), encoding="utf-8-sig")
     assert command(small, "--dry-run") == 0

@@ -496,14 +496,30 @@ def test_a_place_that_cannot_be_written_to_is_refused(
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="a disk that nobody may write to")
-def test_a_file_that_cannot_be_written_is_called_by_its_own_name(
-    run: Path, table: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("command", "place", "work"),
+    [
+        ("predict RUN TABLE --id key", "/proc/p.csv", "cli.predict.read"),
+        ("clean RUN", "/proc/clean", "exports.clean_table"),
+        ("clean RUN --dry-run", "/proc/clean", "exports.clean_table"),
+        ("report RUN", "/proc/report.html", "report.write_report"),
+        ("noise --data digits --kind pair:0.2", "/proc/labels.npz", "data.sources.load_data"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_the_work(
+    run: Path,
+    table: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    place: str,
+    work: str,
 ) -> None:
-    arguments = ["predict", str(run), str(table), "--id", "key", "--device", "cpu"]
-    assert cli.main([*arguments, "--out", "/proc/p.csv"]) == 2
-    assert "cannot read or write /proc/p.csv: " in capsys.readouterr().err
-    assert cli.main(["clean", str(run), "--out", "/proc/clean"]) == 2
-    assert "cannot read or write /proc/clean: " in capsys.readouterr().err
+    monkeypatch.setattr(f"covlearn.{work}", lambda *_, **__: pytest.fail("there was work"))
+    words = command.replace("RUN", str(run)).replace("TABLE", str(table)).split()
+    assert cli.main([*words, "--out", place]) == 2
+    said = f"covlearn: {place} cannot be made: nothing can be written in /proc ("
+    assert said in capsys.readouterr().err
 
 
 def test_data_that_has_changed_is_said_in_words(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from covlearn import cli
+from tests.bench_table import small_table
 from tests.test_cli_fit import QUICK, clouds
 
 FIT = ["fit", "cells.csv", "--label", "kind", "--out", "run", *QUICK, "plan.epochs=1", "decays=[]"]
@@ -103,6 +104,32 @@ def test_a_broken_stream_ends_in_a_code_and_no_traceback(
     assert (int(ended) if ended else done.returncode) == code
     assert done.stderr.endswith(said)
     assert done.stderr.count("\n") == bool(said)
+
+
+def test_progress_that_nobody_reads_any_more_ends_no_run(tmp_path: Path) -> None:
+    small_table(tmp_path)
+    line = "covlearn bench small.toml --trials 1 --folder runs --device cpu"
+    done = in_shell(f"({line} 2>&1 >table; echo $? >code) | true", tmp_path)
+    assert (done.stderr, (tmp_path / "code").read_text()) == ("", "0\n")
+    assert len(list(tmp_path.glob("runs/*/*/*/0/result.json"))) == 4
+    assert "A small table" in (tmp_path / "table").read_text()
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a terminal that can be closed")
+def test_a_terminal_that_is_closed_ends_no_run(tmp_path: Path) -> None:
+    """One that was left by disown, or by setsid, which is sent no signal then."""
+    write_cells(tmp_path / "cells.csv")
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-P", "-m", "covlearn", *FIT]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stderr=theirs, stdout=subprocess.PIPE, start_new_session=True
+    ) as running:
+        os.close(theirs)
+        assert os.read(ours, 1000), "bars"
+        os.close(ours)
+        said = running.communicate(timeout=300)[0].decode()
+    assert running.returncode == 0
+    assert "Look and decide: run/report.html" in said
 
 
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:

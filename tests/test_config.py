@@ -93,6 +93,7 @@ def test_a_setting_takes_the_type_of_its_field(setting: str, path: str, expected
         (["kind=y"], "expected one of x, yy, 3, got 'y'; did you mean 'yy'"),
         (["either=manual"], "either: expected a number or auto, got 'manual'"),
         (["steps=1,b"], "steps: expected an integer, got 'b'"),
+        (["steps=none"], r"got 'none'; a list is wanted, as 60,80, or \(\) for none$"),
         (["pair=1"], "pair: expected 2 values, got 1"),
         (["inner=5"], "inner: expected the fields of Inner, got 5"),
         (["inner=x"], "inner: expected JSON"),

@@ -3,6 +3,7 @@
 And exports that are fitted again: they have what the source had, and nothing that covlearn made of it.
 """
 
+import argparse
 import json
 import os
 from pathlib import Path
@@ -15,6 +16,7 @@ from PIL import Image
 
 from covlearn import cells
 from covlearn.atomic import remove_leftovers
+from covlearn.cli import clean
 from covlearn.exports import KINDS, export
 from covlearn.fitted import FitResult, Fitted
 from covlearn.inputs import read_examples
@@ -206,6 +208,20 @@ def test_a_table_is_read_again_as_it_was(
     assert sorted(os.listdir(tmp_path / "out")) == [f"clean.{form}", "verdicts.csv"]
     assert cells.read_cells(tmp_path / "out" / "verdicts.csv") == run.labels
     read_examples(table.drop(columns="kind"), recipe=again.recipe)  # predicting needs no more
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_ids_stand_beside_an_id_that_repeats(tmp_path: Path, form: str) -> None:
+    """It names groups; without the examples' own ids the verdicts belonged to no row."""
+    table = pd.DataFrame(OWN | {"id": list("aabbbb")})
+    options: dict[str, Any] = {"table": table, "kind": "table", "label": "kind"}
+    run = judged(tmp_path / "run", JUDGED, [None] * 6, ["red", "white"], **options)
+    done = export(run, tmp_path / "out", form)
+    args = argparse.Namespace(form=form, out=tmp_path / "out", dry_run=False)
+    assert clean.summary(done, run, args)[-1].endswith("--label kind --id example_id --out RUN")
+    again = read_examples(tmp_path / "out" / f"clean.{form}", label="kind", id="example_id")
+    assert again.ids == ["0", "1", "2", "4", "5"]
+    assert again.table["id"].tolist() == list("aabbb")
 
 
 SEEN = [

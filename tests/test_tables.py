@@ -12,8 +12,9 @@ import pytest
 
 from benchmarks.results import BEYOND
 from benchmarks.results import TABLES as PAPER
+from covlearn import records
 from covlearn.bench.execute import check_jobs
-from covlearn.bench.found import found_in
+from covlearn.bench.found import RunReader, found_in
 from covlearn.bench.summary import (
     as_markdown,
     as_rows,
@@ -109,7 +110,7 @@ def test_a_row_may_be_of_a_stage_on_the_way() -> None:
     rows = {row.name: row for row in table.rows}
     for column in table.columns:
         (whole, best, at_65) = (
-            entry(table, rows[name], column, folder, found_in(table, column, folder))
+            entry(table, rows[name], column, folder, found_in(RunReader(table, folder), column))
             for name in ("both", "sieve", "sieve at 65")
         )
         place = folder / column.name / "both" / "0"
@@ -129,7 +130,7 @@ def test_a_row_may_be_of_a_stage_on_the_way() -> None:
         assert whole.ours.mean == pytest.approx(100 * result.test_accuracy.best.value)
         assert whole.refined, "of D̂ the row says something that is of the whole run"
         assert not best.refined
-    found = found_by_column(table, folder)
+    found = found_by_column(RunReader(table, folder))
     gaps = {(gap.first, gap.second): gap.mean for gap in paired(table, found)}
     assert gaps["both", "sieve"] != gaps["both", "neither"]
 
@@ -138,7 +139,7 @@ def test_a_stage_that_runs_do_not_have_is_named() -> None:
     table = read("table3")
     row = replace(next(row for row in table.rows if row.name == "sieve"), stage="seive")
     column = table.columns[0]
-    there = found_in(table, column, RESULTS / "table3")
+    there = found_in(RunReader(table, RESULTS / "table3"), column)
     found = entry(table, row, column, RESULTS / "table3", there)
     assert found.ours is None
     assert found.left_out == ("cifar10/0.2/both/0: row sieve is of stage seive, got sieve, cal",)
@@ -203,14 +204,14 @@ RESULTS = BENCHMARKS.parent / "results"
 )
 def test_the_committed_tables_are_those_of_the_committed_records(path: Path, results: Path) -> None:
     folder, table = results / path.stem, read_table(path)
-    found = found_by_column(table, folder)
+    found = found_by_column(RunReader(table, folder))
     entries = collect(table, folder, found)
     assert any(each.trials for each in entries), "a table without a record"
     text = as_markdown(
         table,
         entries,
         differences=paired(table, found),
-        environments=environments_of(entries, folder),
+        environments=environments_of(found),
     )
     assert (folder / "table.md").read_text(encoding="utf-8") == text
     rows = json.loads((folder / "table.json").read_text())["cells"]
@@ -227,7 +228,5 @@ def test_what_the_sieve_said_stands_beside_the_best_of_its_epochs(tmp_path: Path
     sieve = [line for line in lines if line["stage"] == "sieve"]
     sieve[3]["averaged_right"], sieve[-1]["averaged_right"] = 0.99, 0.5
     (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    result = read_result(place)
-    assert result is not None
-    figures = refined_figures([(result, place)])
+    figures = refined_figures([records.read(place)])
     assert (figures["sieve right"], figures["best of its epochs"]) == (0.5, 0.99)

@@ -16,6 +16,7 @@ from covlearn.inputs import read_examples
 from covlearn.inputs.trusted import Decision, read_trusted, with_trusted
 from covlearn.methods.crossfit import CrossFittedCAL, stratified_folds
 from covlearn.noise import symmetric
+from covlearn.report.collect import collect
 from covlearn.verdicts import decided, judge
 
 QUICK = ["--device", "cpu", "--set", "folds=2", "net.hidden=[16]"]
@@ -80,9 +81,12 @@ def test_decisions_are_kept_whatever_the_model_says(
     assert set(mine["reason"]) == {"decided by a person"}
     assert (labels.drop(index=list(wanted))["decision"] != "keep").sum() > 15
     assert not (labels.drop(index=list(wanted))["reason"] == "decided by a person").any()
-    doubted = 1 - labels.drop(index=list(wanted))["quality"].astype(float)
+    assert set(mine["quality"]) == set(mine["confidence"]) == {"1"}
+    doubted = 1 - labels["quality"].astype(float)
     rate = json.loads((out / "result.json").read_text())["noise_rate"]
-    assert rate == pytest.approx(doubted.sum() / len(labels), abs=1e-3)
+    assert rate == pytest.approx(doubted.mean(), abs=1e-3)
+    (said,) = [line for line in collect(out)["summary"] if "The model agrees with" in line]
+    assert "agrees with 15 of these" not in said, "the report says what the model thinks"
     assert cells.read_cells(out / "trusted.csv") == {
         "id": list(wanted),
         "label": list(wanted.values()),
@@ -179,11 +183,11 @@ def test_verdicts_on_decided_labels() -> None:
     trusted = np.arange(50) % 3 == 0
     before = judge(given, logits, evidence=True)
     after = decided(before, trusted)
-    own = logits.double().softmax(1).gather(1, given[:, None]).flatten().numpy()
-    np.testing.assert_allclose(after.confidence[trusted], own[trusted], rtol=1e-9)
+    assert (after.quality[trusted] == 1).all()
+    assert (after.confidence[trusted] == 1).all()
     assert (after.suggested[trusted] == after.given[trusted]).all()
     assert (after.decision[~trusted] == before.decision[~trusted]).all()
-    assert (after.quality == before.quality).all()
+    assert (after.quality[~trusted] == before.quality[~trusted]).all()
     assert (before.decision[trusted] != "keep").any()
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,6 +22,19 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
     remove_leftovers(path)
     while not _written(path, beside(path), content):
         pass
+
+
+def check_can_write(path: Path) -> None:
+    """Refuses a file or a folder that could not be written, before there is something to write."""
+    there = next(each for each in (path, *path.absolute().parents) if each.is_dir())
+    try:  # permissions alone do not tell: root has them all, and not every disk can be written to
+        with tempfile.TemporaryFile(dir=there, suffix=PARTIAL):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be made: nothing can be written in {there} "
+            f"({error.strerror}); choose another place"
+        ) from error
 
 
 def beside(path: Path) -> Path:

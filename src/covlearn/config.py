@@ -277,7 +277,14 @@ def _to_literal(hint: Any, value: Any) -> Any:
 def _to_sequence(hint: Any, value: Any) -> Any:
     kind, args = get_origin(hint), get_args(hint)
     if isinstance(value, str):
-        value = [part.strip() for part in value.strip("()[] ").split(",") if part.strip()]
+        parts = [part.strip() for part in value.strip("()[] ").split(",") if part.strip()]
+        try:
+            return _to_sequence(hint, parts)
+        except ValueError as error:
+            if hint not in _LISTS:
+                raise
+            shows = f"a list is wanted, as {_LISTS[hint]}, or () for none"
+            raise ValueError(f"{error}; {shows}") from error
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected {describe(hint)}, got {value!r}")
     if kind is tuple and args[-1] is not Ellipsis:
@@ -348,6 +355,7 @@ _WORDS: dict[Any, str] = {
     Path: "a path",
     types.NoneType: "none",
 }
+_LISTS: dict[Any, str] = {tuple[int, ...]: "60,80", tuple[float, ...]: "0.1,0.5"}
 _COMPOSITES: dict[Any, Callable[[Any, Any], Any]] = {
     Literal: _to_literal,
     tuple: _to_sequence,

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from covlearn import cells, records
-from covlearn.atomic import beside, remove_leftovers, rename_file, write_bytes
+from covlearn.atomic import beside, check_can_write, remove_leftovers, rename_file, write_bytes
 from covlearn.fitted import Fitted
 from covlearn.inputs.images import BadImage, check_image
 from covlearn.kinds import checked
@@ -113,6 +113,7 @@ def _check_place(fitted: Fitted, folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise ValueError(f"{folder} must be new or an empty folder; choose another name")
     records.check_folder(folder)
+    check_can_write(folder)
     source = Path(fitted.config.get("source", {}).get("path") or "")
     if (
         source.is_absolute()
@@ -163,6 +164,17 @@ def _given_by_source(fitted: Fitted) -> list[str]:
     return [people[key][1] if key in people else given for key, given in rows]
 
 
+@checked
+def id_column(fitted: Fitted) -> str:
+    """The column of an export that has the ids of verdicts.csv: the source's own, or a new one."""
+    if fitted.table is None:
+        return "id"
+    name = fitted.recipe.get("id") or "id"
+    while name in fitted.table and name != fitted.recipe.get("id"):  # the source's own repeats
+        name = f"example_{name}"
+    return str(name)
+
+
 def _own_columns(fitted: Fitted, table: pd.DataFrame, paths: list[str] | None) -> pd.DataFrame:
     """The source's own columns with the label repaired, and a column of ids if it had none.
 
@@ -171,7 +183,7 @@ def _own_columns(fitted: Fitted, table: pd.DataFrame, paths: list[str] | None) -
     own = fitted.table
     recipe = {} if own is None else fitted.recipe
     whole = pd.DataFrame(index=table.index) if own is None else own.copy()
-    if (column := recipe.get("id") or "id") not in whole:
+    if (column := id_column(fitted)) not in whole:
         whole.insert(0, column, table["id"])
     if paths is not None:
         whole[recipe.get("image") or "path"] = paths

@@ -16,7 +16,6 @@ A network is built again from its configuration and weights: nothing is unpickle
 import io
 import os
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -31,7 +30,7 @@ from torch import Tensor, nn
 
 import covlearn
 from covlearn import cells, distributed, records, saved
-from covlearn.atomic import PARTIAL, write_bytes
+from covlearn.atomic import check_can_write, write_bytes
 from covlearn.config import check_allowed, plain
 from covlearn.copies import note_on_copies
 from covlearn.data.augment import Augmentation
@@ -374,15 +373,7 @@ def load(folder: str | os.PathLike[str], *, allow: Sequence[str] = ()) -> Fitted
 def check_place(folder: Path) -> None:
     """Refuses a folder that cannot become a run, before the data is read for it."""
     records.check_place(folder)
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    try:  # permissions alone do not tell: root has them all, and not every disk can be written to
-        with tempfile.TemporaryFile(dir=there, suffix=PARTIAL):
-            pass
-    except OSError as error:
-        raise ValueError(
-            f"{folder} cannot be made: nothing can be written in {there} "
-            f"({error.strerror}); choose another place"
-        ) from error
+    check_can_write(folder)
 
 
 def _write_parquet(path: Path, table: pd.DataFrame) -> None:

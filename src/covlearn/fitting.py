@@ -281,10 +281,7 @@ def assembled(
     refined = torch.from_numpy(verdicts.refined)
     refined[torch.from_numpy(verdicts.decision == DROP)] = -1
     stats = SecondOrder.from_labels(given, refined, split.num_classes, empty_class="identity")
-    doubted = 1 - verdicts.quality
-    if split.trusted is not None:  # what a person has decided on is right, whatever the model says
-        doubted[split.trusted.numpy()] = 0.0
-    wrong = float(doubted.mean()) if evidence.found else 0.0
+    wrong = float((1 - verdicts.quality).mean()) if evidence.found else 0.0
     return Fit(
         model=model.cpu(),
         verdicts=verdicts,

@@ -20,15 +20,18 @@ class Held(ValueError):
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keeps others out of a run folder, as far as the system can; ends with the process."""
+def held(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Keeps others out of a folder, as far as the system can; ends with the process.
+
+    ``wait`` has it wait for another process that is in it, which must not take long then.
+    """
     if fcntl is None:
         yield
         return
     file = os.open(folder, os.O_RDONLY)  # no file in it: those are replaced
     _locks.add(file)
     try:
-        if lock(file) is False:
+        if lock(file, wait=wait) is False:
             raise Held(
                 f"another process is at work in {folder}; wait for it, or choose another folder"
             )
@@ -48,12 +51,12 @@ def in_use(file: Path) -> bool:
     return False
 
 
-def lock(file: int) -> bool | None:
+def lock(file: int, *, wait: bool = False) -> bool | None:
     """Locks an open file until it is closed; False if another has, None where none can be."""
     if fcntl is None:
         return None
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks

@@ -120,16 +120,13 @@ def judge(
 
 @checked
 def decided(verdicts: Verdicts, trusted: NDArray[np.bool_]) -> Verdicts:
-    """The verdicts with the labels that a person decided on kept, whatever the model says.
-
-    ``quality`` stays what the model says of them, and is ``confidence`` in the label kept.
-    """
+    """The verdicts with the labels that a person decided on kept: they are right, of quality 1."""
     return Verdicts(
         given=verdicts.given,
         suggested=np.where(trusted, verdicts.given, verdicts.suggested),
         decision=np.where(trusted, KEEP, verdicts.decision),
-        quality=verdicts.quality,
-        confidence=np.where(trusted, verdicts.quality, verdicts.confidence),
+        quality=np.where(trusted, 1.0, verdicts.quality),
+        confidence=np.where(trusted, 1.0, verdicts.confidence),
         reason=[
             BY_A_PERSON if fixed else text
             for fixed, text in zip(trusted.tolist(), verdicts.reason, strict=True)

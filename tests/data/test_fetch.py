@@ -135,6 +135,15 @@ def test_a_place_that_can_be_no_folder_is_refused_before_the_download(
     assert f"{file} must be a folder, but it is a file" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a disk that nobody may write to")
+def test_a_place_that_cannot_be_written_to_is_refused_before_the_download(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for more in ([], ["--from", "nowhere.tar.gz"]):
+        assert cli.main(["data", "fetch", "cifar10", "--to", "/proc/data", *more]) == 2
+        assert "nothing can be written in /proc (" in capsys.readouterr().err
+
+
 # ---- What is kept ------------------------------------------------------------------------------
 
 

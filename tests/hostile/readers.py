@@ -13,6 +13,7 @@ import numpy as np
 import safetensors.torch
 import torch
 
+from covlearn.bench.found import RunReader
 from covlearn.bench.summary import collect as collect_table
 from covlearn.bench.summary import found_by_column
 from covlearn.bench.table import read_table
@@ -206,7 +207,7 @@ def _sources() -> list[Reader]:
 
     def table(folder: Path) -> object:
         made = read_table(folder / "t.toml")
-        return collect_table(made, folder, found_by_column(made, folder))
+        return collect_table(made, folder, found_by_column(RunReader(made, folder)))
 
     whole = {"x": X, "y": Y, "x_test": X, "y_test": Y, "clean": Y}
     vectors = frame.assign(v=list(X.astype(float)))

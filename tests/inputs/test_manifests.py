@@ -48,6 +48,18 @@ def test_a_column_is_named(images: Path) -> None:
     assert read_examples(table).recipe["kind"] == "table"
 
 
+def test_columns_that_nothing_is_learned_from_are_named_once(images: Path) -> None:
+    lines = [f"{line},{place % 2},x" for place, line in enumerate(LINES[1:])]
+    manifest = text(images / "labels.csv", f"{LINES[0]},age,site", *lines)
+    examples = read_pixels(manifest)
+    said = "images alone are learned from, not the columns age, site"
+    assert examples.notes == [said]
+    assert read_pixels(pd.read_csv(manifest).assign(path=examples.paths)).notes == [said]
+    assert list(examples.table.columns) == ["path", "label", "age", "site"]
+    assert read_pixels(text(images / "plain.csv", *LINES)).notes == []
+    assert read_examples(manifest, recipe=examples.recipe).notes == []
+
+
 def test_ids_of_their_own(images: Path) -> None:
     lines = ["id,path,label", *(f"n{place},{line}" for place, line in enumerate(LINES[1:]))]
     examples = read_pixels(text(images / "labels.csv", *lines))

@@ -71,6 +71,8 @@ def look_alike(
     covariance = rng.normal(size=transition.shape) / 10
     covariance[0] = np.nan
     np.savez(folder / "refinement.npz", transition=transition, covariance=covariance)
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.savez(folder / records.PROBS, probs=probs.astype(np.float32))
     history = [{"epoch": n, "loss": 1 / (n + 1), "agreement": 0.5 + n / 40} for n in range(10)]
     records.write_metrics(folder, {"sieve-0": history, "sieve-1": history, "relabel": history})
     records.write_json(folder / records.ENVIRONMENT, {"python": "3.11", "torch": "2"})

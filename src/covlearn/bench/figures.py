@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from covlearn import records
+from covlearn.atomic import check_can_write
 from covlearn.bench.figure_style import legend_beside, panels, row_style, save, wrapped
-from covlearn.bench.found import Found
+from covlearn.bench.found import Found, RunReader
 from covlearn.bench.refined_figures import (
     read_refinement,
     reliability_figure,
@@ -48,7 +49,7 @@ def figures(table: Table, folder: Path, settings: Sequence[str] = ()) -> Iterato
 
     Columns called ``a/b`` and ``a_b`` have figures of the same name.
     """
-    found = found_by_column(table, folder, settings)
+    found = found_by_column(RunReader(table, folder, settings))
     for column in table.columns:
         yield from _of_column(table, column, found[column.name])
     if (figure := _against_rate(table, collect(table, folder, found))) is not None:
@@ -58,12 +59,13 @@ def figures(table: Table, folder: Path, settings: Sequence[str] = ()) -> Iterato
 def check_can_draw(out: Path) -> None:
     """Says that pictures cannot be made, before a table is run for which they are asked."""
     records.check_folder(out)
+    check_can_write(out)
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("pictures need matplotlib: pip install 'covlearn[plot]'")
 
 
 def _of_column(table: Table, column: Column, found: Found) -> Iterator[tuple[str, Any]]:
-    shown = [(row, found[row.name][0][0][1]) for row in table.rows if 0 in found[row.name][0]]
+    shown = [(row, found[row.name][0][0].folder) for row in table.rows if 0 in found[row.name][0]]
     name = plain_name(column.name)
     for key, title in CURVES.items():
         if (figure := _curves(table, column, shown, key, title)) is not None:

@@ -7,6 +7,7 @@ of one trial the same noisy labels. Reads records alone.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +16,56 @@ from covlearn.bench.published import not_as_published
 from covlearn.bench.table import Cell, Column, Row, Table, job_of
 from covlearn.job import other_than
 
-Results = dict[int, tuple[records.Result, Path]]
-"""By trial, in order, a result and its folder."""
+Results = dict[int, records.Record]
+"""By trial, in order, the records of finished runs, of whose epochs they have ``EPOCH`` alone."""
 Found = dict[str, tuple[Results, list[str]]]
 """By row, its results, and what was left out, in words."""
 
 DATA = ("x", "clean", "test_x", "test_y")
+EPOCH = ("stage", "test_accuracy", "averaged_right")
+"""What figures are made of; whoever runs a table holds this of each of its epochs."""
 
 
-def found_in(table: Table, column: Column, folder: Path, settings: Sequence[str] = ()) -> Found:
+class RunReader:
+    """Reads the finished runs of a table, each once, and again only where it was made anew."""
+
+    def __init__(self, table: Table, folder: Path, settings: Sequence[str] = ()) -> None:
+        self.table, self.folder, self.settings = table, folder, settings
+        self._read: dict[Path, tuple[Any, records.Record, list[str]]] = {}
+
+    def read(self, place: Path, cell: Cell) -> tuple[records.Record, list[str]]:
+        """What a run left behind, and where it is not the one that the cell is, in words."""
+        # The result is written last, and renamed: another one is another file.
+        there = (place / records.RESULT).stat()
+        stamp = there.st_ino, there.st_mtime_ns, there.st_size
+        if place not in self._read or self._read[place][0] != stamp:
+            whole = records.read(place)
+            lines = [{key: line[key] for key in EPOCH if key in line} for line in whole.metrics]
+            differing = other_run(whole.config, job_of(self.table, cell, self.settings))
+            self._read[place] = stamp, replace(whole, metrics=lines), differing
+        return self._read[place][1:]
+
+
+def found_in(reader: RunReader, column: Column) -> Found:
     """The finished runs of a column, of every row."""
-    found: Found = {}
-    digests: dict[Path, Mapping[str, Any]] = {}
-    for row in table.rows:
-        results, left_out = _of_row(table, row, column, folder, settings, digests)
-        found[row.name] = results, left_out
-    odd = _odd(digests)
+    found = {row.name: _of_row(reader, row, column) for row in reader.table.rows}
+    odd = _odd(
+        {
+            run.folder: run.config["data"]
+            for results, _ in found.values()
+            for run in results.values()
+        }
+    )
     for results, left_out in found.values():
-        for trial in [trial for trial, (_, place) in results.items() if place in odd]:
-            _, place = results.pop(trial)
-            left_out.append(f"{place.relative_to(folder).as_posix()}: {odd[place]}")
+        for trial in [trial for trial, run in results.items() if run.folder in odd]:
+            place = results.pop(trial).folder
+            left_out.append(f"{place.relative_to(reader.folder).as_posix()}: {odd[place]}")
     return found
 
 
-def _of_row(
-    table: Table,
-    row: Row,
-    column: Column,
-    folder: Path,
-    settings: Sequence[str],
-    digests: dict[Path, Mapping[str, Any]],
-) -> tuple[Results, list[str]]:
-    """The runs that are recorded as a row's; what their data were goes into ``digests``."""
+def _of_row(reader: RunReader, row: Row, column: Column) -> tuple[Results, list[str]]:
+    """The runs that are recorded as a row's."""
+    folder = reader.folder
     place = (folder / Cell(row, column, 0).path).parent
     finished = {
         int(path.parent.name): path.parent
@@ -57,17 +76,14 @@ def _of_row(
     for trial, there in sorted(finished.items()):
         name = there.relative_to(folder).as_posix()
         try:
-            record = records.read(there)
-        except ValueError as error:
+            record, differing = reader.read(there, Cell(row, column, trial))
+        except (ValueError, FileNotFoundError) as error:  # it has just been deleted
             left_out.append(f"{name}: {error}")
             continue
-        job = job_of(table, Cell(row, column, trial), settings)
-        differing = other_run(record.config, job)
         if differing:
             left_out.append(f"{name}: {'; '.join(differing[:3])}")
         elif record.result is not None:
-            results[trial] = (record.result, there)
-            digests[there] = record.config["data"]
+            results[trial] = record
     return results, left_out
 
 

@@ -10,9 +10,8 @@ from typing import Any
 from covlearn import cells, records
 from covlearn.atomic import write_bytes
 from covlearn.bench.failed import TABLE_JSON, Failure, failed_lines
-from covlearn.bench.found import Found, found_in
-from covlearn.bench.table import FIGURES, Cell, Column, Row, Table, rate_of
-from covlearn.plain_files import read_json
+from covlearn.bench.found import Found, RunReader, found_in
+from covlearn.bench.table import FIGURES, Column, Row, Table, rate_of
 
 NOTHING = "—"
 SIEVE = "sieve"  # the stage that D̂ is made of
@@ -80,9 +79,9 @@ class Difference:
     n: int
 
 
-def found_by_column(table: Table, folder: Path, settings: Sequence[str] = ()) -> dict[str, Found]:
+def found_by_column(reader: RunReader) -> dict[str, Found]:
     """The finished runs of every column, by its name; what all figures are made of."""
-    return {each.name: found_in(table, each, folder, settings) for each in table.columns}
+    return {each.name: found_in(reader, each) for each in reader.table.columns}
 
 
 def paired(table: Table, found: Mapping[str, Found]) -> list[Difference]:
@@ -96,8 +95,8 @@ def paired(table: Table, found: Mapping[str, Found]) -> list[Difference]:
                 gaps = [
                     100 * (a - b)
                     for trial in sorted(ours.keys() & theirs.keys())
-                    if (a := figure_value(*ours[trial], rule, rows[first].stage)) is not None
-                    and (b := figure_value(*theirs[trial], rule, rows[second].stage)) is not None
+                    if (a := figure_value(ours[trial], rule, rows[first].stage)) is not None
+                    and (b := figure_value(theirs[trial], rule, rows[second].stage)) is not None
                 ]
                 if gaps:
                     error = statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else None
@@ -126,9 +125,9 @@ def entry(table: Table, row: Row, column: Column, folder: Path, found: Found) ->
         trial: {
             rule: 100 * value
             for rule in rules
-            if (value := figure_value(result, place, rule, row.stage)) is not None
+            if (value := figure_value(run, rule, row.stage)) is not None
         }
-        for trial, (result, place) in results.items()
+        for trial, run in results.items()
     }
     figures = {
         rule: spread([each[rule] for each in trials.values() if rule in each])
@@ -140,19 +139,19 @@ def entry(table: Table, row: Row, column: Column, folder: Path, found: Found) ->
     if row.stage is not None:
         refined = {}  # of a stage on the way D̂ is not what came out
         left_out = left_out + [
-            f"{place.relative_to(folder).as_posix()}: row {row.name} is of stage {row.stage}, got "
-            f"{', '.join(result.stages)}"
-            for result, place in results.values()
-            if row.stage not in result.stages
+            f"{run.folder.relative_to(folder).as_posix()}: row {row.name} is of stage "
+            f"{row.stage}, got {', '.join(run.result.stages)}"
+            for run in results.values()
+            if run.result is not None and row.stage not in run.result.stages
         ]
     return Entry(row, column, figures, compared, paper, trials, refined, tuple(left_out))
 
 
-def refined_figures(results: Iterable[tuple[records.Result, Path]]) -> dict[str, float]:
-    """Means of what is known of the refined labels, over the results that have them."""
+def refined_figures(runs: Iterable[records.Record]) -> dict[str, float]:
+    """Means of what is known of the refined labels, over the runs that have them."""
     found: dict[str, list[float]] = {}
-    for result, folder in results:
-        labels = result.labels or {}
+    for run in runs:
+        labels = (run.result and run.result.labels) or {}
         quality = labels.get("quality") or {}
         figures = {
             "D̂ right": quality.get("share_right"),
@@ -163,7 +162,7 @@ def refined_figures(results: Iterable[tuple[records.Result, Path]]) -> dict[str,
         }
         averaged = [
             line["averaged_right"]
-            for line in (records.read_metrics(folder) if quality else [])
+            for line in (run.metrics if quality else [])
             if line["stage"] == SIEVE and line.get("averaged_right") is not None
         ]
         if averaged:
@@ -174,10 +173,10 @@ def refined_figures(results: Iterable[tuple[records.Result, Path]]) -> dict[str,
     return {name: statistics.fmean(values) for name, values in found.items()}
 
 
-def figure_value(
-    result: records.Result, folder: Path, rule: str, stage: str | None = None
-) -> float | None:
-    """A test accuracy of a run, or of one of its stages, by a rule; None where it has none."""
+def figure_value(run: records.Record, rule: str, stage: str | None = None) -> float | None:
+    """A test accuracy of a finished run, or of a stage of it, by a rule; None where it has none."""
+    result = run.result
+    assert result is not None
     kind, _, number = rule.partition(":")
     stage = result.final_stage if stage is None else stage
     if kind != "epoch":
@@ -187,7 +186,7 @@ def figure_value(
             accuracy = None if stage not in result.stages else result.stages[stage].test_accuracy
         figure: records.Figure | None = None if accuracy is None else getattr(accuracy, rule)
         return None if figure is None else figure.value
-    epochs = [line for line in records.read_metrics(folder) if line["stage"] == stage]
+    epochs = [line for line in run.metrics if line["stage"] == stage]
     at = int(number) - 1  # the paper counts epochs from one
     return float(epochs[at]["test_accuracy"]) if at < len(epochs) else None
 
@@ -295,29 +294,32 @@ def plain_text(each: Entry, rule: str) -> str:
     return NOTHING if found is None else f"{found} ({found.n})"
 
 
-def environments_of(entries: Iterable[Entry], folder: Path) -> dict[str, int]:
+def environments_of(found: Mapping[str, Found]) -> dict[str, int]:
     """The machines and versions that the finished runs were made on, with how many runs each."""
     seen: dict[str, int] = {}
-    places = {Cell(each.row, each.column, trial).path for each in entries for trial in each.trials}
-    for place in sorted(places):
-        path = folder / place / records.ENVIRONMENT
-        there = read_json(path) if path.exists() else {}
+    runs = {
+        run.folder: run.environment
+        for rows in found.values()
+        for results, _ in rows.values()
+        for run in results.values()
+    }
+    for place in sorted(runs, key=str):
+        there = runs[place]
         device = there.get("gpu") or there.get("processor") or "unknown"
         text = f"{device}, torch {there.get('torch')}, commit {there.get('commit') or 'unknown'}"
         seen[text] = seen.get(text, 0) + 1
     return seen
 
 
-def write_summary(
-    table: Table, folder: Path, settings: Sequence[str] = (), failed: Sequence[Failure] = ()
-) -> list[Entry]:
-    """The table in the folder, from the records that are there, and the cells that failed.
+def write_summary(reader: RunReader, failed: Sequence[Failure] = ()) -> list[Entry]:
+    """The table in its folder, from the records that are there, and the cells that failed.
 
     As table.md, table.csv and table.json, and in trials.csv with a line a trial.
     """
-    found = found_by_column(table, folder, settings)
+    table, folder = reader.table, reader.folder
+    found = found_by_column(reader)
     entries = collect(table, folder, found)
-    environments = environments_of(entries, folder)
+    environments = environments_of(found)
     rows, differences = as_rows(entries), paired(table, found)
     text = as_markdown(
         table, entries, differences=differences, environments=environments, failed=failed

@@ -6,7 +6,6 @@ an error of covlearn's own, 130 interrupted. What is wrong is one sentence on st
 """
 
 import argparse
-import contextlib
 import io
 import os
 import shlex
@@ -32,7 +31,7 @@ from covlearn.cli import (
     report,
     train,
 )
-from covlearn.cli.say import one_line, output, say
+from covlearn.cli.say import one_line, output, say_aside
 
 COMMANDS = (
     *(fit, report, predict, clean, diagnose, export, doctor),
@@ -184,6 +183,5 @@ def how_to_resume(args: argparse.Namespace, argv: Sequence[str]) -> str:
 
 def failed(message: str, code: int) -> int:
     """One sentence on standard error, if there is any."""
-    with contextlib.suppress(OSError):
-        say(f"covlearn: {one_line(message)}", file=sys.stderr)
+    say_aside(f"covlearn: {one_line(message)}")
     return code

@@ -4,13 +4,12 @@ import argparse
 import contextlib
 import json
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from covlearn.cli.progress import progress_bars
-from covlearn.cli.say import add_allow, one_line, printable, say, show
+from covlearn.cli.say import add_allow, one_line, printable, say, say_aside, show
 
 if TYPE_CHECKING:
     from covlearn.bench.execute import Outcome
@@ -102,7 +101,7 @@ def bench(args: argparse.Namespace) -> int:
     if standing.failed:
         cells_failed = [outcome.cell for outcome in standing.failed]
         said = failed_sentence(cells_failed, len(standing.paths), folder)
-        say(f"covlearn: {one_line(said)}", file=sys.stderr)
+        say_aside(f"covlearn: {one_line(said)}")
     if args.figures is not None:
         draw(table, folder, args.figures, args.set)
     return 1 if standing.failed else 0
@@ -115,8 +114,10 @@ class Standing:
         self, table: "Table", cells: "Sequence[Cell]", folder: Path, settings: list[str]
     ) -> None:
         from covlearn import records  # noqa: PLC0415
+        from covlearn.bench.found import RunReader  # noqa: PLC0415
 
-        self.table, self.cells, self.folder, self.settings = table, cells, folder, settings
+        self.table, self.cells, self.folder = table, cells, folder
+        self.reader = RunReader(table, folder, settings)
         self.paths = {cell.path for cell in cells}
         self.done = {path for path in self.paths if (folder / path / records.RESULT).exists()}
         self.failed: list[Outcome] = []
@@ -124,16 +125,19 @@ class Standing:
         self.entries = self.written()
 
     def written(self) -> "list[Entry]":
-        """Writes the table, which reads all records.
+        """Writes the table, of all records that are there.
 
         What failed before is in it until its cell ends, and what another command notes meanwhile.
         """
         from covlearn.bench.failed import failure_of, still_failed  # noqa: PLC0415
         from covlearn.bench.summary import write_summary  # noqa: PLC0415
+        from covlearn.locks import held  # noqa: PLC0415
 
         now = [failure_of(each.cell, each.error or "") for each in self.failed]
-        others = still_failed(self.table, self.folder, self.ended)
-        return write_summary(self.table, self.folder, self.settings, [*others, *now])
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with held(self.folder, wait=True):  # else what is noted after it was read would be lost
+            others = still_failed(self.table, self.folder, self.ended)
+            return write_summary(self.reader, [*others, *now])
 
     def follow(self, outcomes: "Iterable[Outcome]") -> None:
         """Tells of each outcome, and writes the table where it is news."""
@@ -172,7 +176,7 @@ def run(args: argparse.Namespace, standing: Standing) -> None:
                 bars = progress_bars(lambda: grid(standing.table, standing.entries))
                 progress = stack.enter_context(bars)
             elif device.startswith("cuda") and not at_once:
-                say(WITHOUT_MPS, file=sys.stderr)
+                say_aside(WITHOUT_MPS)
         outcomes = run_cells(
             standing.table,
             standing.cells,
@@ -284,7 +288,7 @@ def tell(outcome: "Outcome", number: int, total: int, *, done_before: bool) -> N
         if best is not None and last is not None:
             text = f"best {best.value:.2%}, last {last.value:.2%}, {outcome.result.seconds:.0f} s"
         text = f"done before, {text}" if done_before else text
-    say(f"[{number}/{total}] {outcome.cell.path}: {one_line(text)}", file=sys.stderr)
+    say_aside(f"[{number}/{total}] {outcome.cell.path}: {one_line(text)}")
 
 
 def grid(table: "Table", entries: "Sequence[Entry]") -> Any:

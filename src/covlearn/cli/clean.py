@@ -91,7 +91,7 @@ def summary(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> lis
 
 def _fit_again(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> list[str]:
     """The command that fits a table again, where it has what is learned from."""
-    from covlearn.exports import CSV_NAME, IMAGES_NAME, PARQUET_NAME  # noqa: PLC0415
+    from covlearn.exports import CSV_NAME, IMAGES_NAME, PARQUET_NAME, id_column  # noqa: PLC0415
     from covlearn.report.again import ignoring, option  # noqa: PLC0415
 
     name = {"csv": CSV_NAME, "parquet": PARQUET_NAME}.get(args.form)
@@ -100,9 +100,9 @@ def _fit_again(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> 
         return []
     label = fitted.recipe.get("label") or "label"
     words = ["covlearn", "fit", str(args.out / name), *option("label", label)]
-    for key in ("id", "image"):
-        if fitted.recipe.get(key):
-            words += option(key, fitted.recipe[key])
+    for key, column in (("id", id_column(fitted)), ("image", fitted.recipe.get("image"))):
+        if column and column != "id":  # which is found by its name
+            words += option(key, column)
     words += ignoring(fitted)
     return ["fit it again:", f"  {one_line(shlex.join([*words, '--out']))} RUN"]
 

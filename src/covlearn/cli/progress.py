@@ -2,14 +2,13 @@
 
 import contextlib
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
-from covlearn.cli.say import one_line, say
+from covlearn.cli.say import Aside, one_line, say_aside
 
 if TYPE_CHECKING:
     from covlearn.data.archives import Progress as Steps
@@ -30,7 +29,7 @@ class Lines:
         """Prints the line if the last one is long ago."""
         if self.shown and time.monotonic() - self.last >= SECONDS_BETWEEN:
             self.last = time.monotonic()
-            say(f"covlearn: {one_line(text)}", file=sys.stderr)
+            say_aside(f"covlearn: {one_line(text)}")
 
 
 @contextlib.contextmanager
@@ -50,7 +49,7 @@ def progress_bars(above: Callable[[], Any] | None = None) -> Iterator["Follow"]:
         TimeRemainingColumn,
     )
 
-    console = Console(stderr=True)
+    console = Console(file=cast(IO[str], Aside()))
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -103,10 +102,7 @@ def asked_to_stop() -> Iterator[threading.Event]:
         if stop.is_set():
             signal.default_int_handler(number, frame)
         stop.set()
-        print(
-            "covlearn: stopping after this epoch; Ctrl-C again stops at once and loses it",
-            file=sys.stderr,
-        )
+        say_aside("covlearn: stopping after this epoch; Ctrl-C again stops at once and loses it")
 
     before = signal.signal(signal.SIGINT, on_signal)
     try:
@@ -127,7 +123,7 @@ def step_bars() -> Iterator["Steps"]:
         TimeRemainingColumn,
     )
 
-    console = Console(stderr=True)
+    console = Console(file=cast(IO[str], Aside()))
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

@@ -46,19 +46,21 @@ def add_parser(commands: Any) -> None:
 def report(args: argparse.Namespace) -> int:
     """Writes the page and says where it is."""
     from covlearn.report import write_comparison, write_report  # noqa: PLC0415
-    from covlearn.report.page import COMPARISON  # noqa: PLC0415
+    from covlearn.report.page import COMPARISON, REPORT  # noqa: PLC0415
 
-    if args.file is not None:
-        check_target(args.file, ".html")
+    several = len(args.runs) > 1
+    file = args.file or (Path(COMPARISON) if several else args.runs[0] / REPORT)
     for run in args.runs:
         check_no_table(run)
-    if len(args.runs) > 1:
-        file = write_comparison(args.runs, args.file or Path(COMPARISON))
+    if args.file is not None or file.parent.is_dir():  # else there is no run, which is said below
+        check_target(file, ".html")
+    if several:
+        write_comparison(args.runs, file)
     else:
         with step_bars() as show:
-            file = write_report(
+            write_report(
                 args.runs[0],
-                args.file,
+                file,
                 progress=lambda done, total, what: show(what, done, total),
             )
     say(f"{file} ({file.stat().st_size / 1e6:.1f} MB); open it in a browser")

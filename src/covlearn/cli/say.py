@@ -5,7 +5,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any
 
 # Control characters, what turns the direction of text around, line ends of Unicode, and halves of
 # characters, which names of files that are no UTF-8 are made of.
@@ -14,10 +14,36 @@ UNSAFE = re.compile(
 )
 
 
-def say(text: str, file: TextIO | None = None) -> None:
+class Aside:
+    """Standard error for what no run may end for: where nobody takes it any more, it is lost."""
+
+    def __init__(self) -> None:
+        self.stream = sys.stderr
+
+    def write(self, text: str) -> int:
+        """Writes what can be written."""
+        with contextlib.suppress(OSError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Has what was written be seen."""
+        with contextlib.suppress(OSError):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def say(text: str) -> None:
     """Prints text of several lines."""
     with output():
-        print(printable(text), file=file or sys.stdout)
+        print(printable(text))
+
+
+def say_aside(text: str) -> None:
+    """Prints progress, remarks and errors, on standard error."""
+    print(printable(text), file=Aside())
 
 
 def show(*tables: Any) -> None:

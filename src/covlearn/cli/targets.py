@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from covlearn import records
+from covlearn.atomic import check_can_write
+
 OF_A_RUN = (
     *("config.json", "environment.json", "metrics.jsonl", "result.json", "recipe.json"),
     *("labels.csv", "trusted.csv", "probs.npz", "refinement.json", "refinement.npz"),
@@ -18,7 +21,7 @@ DATA = (
 
 
 def check_target(file: Path, kind: str, *read: str | Path | None) -> None:
-    """Refuses what is no file, and what would be lost: what is read, files of a run, and data.
+    """Refuses what can be no file, and what would be lost: what is read, files of a run, and data.
 
     ``kind`` is how files of the kind end that is written, which may be replaced; ``read`` are those
     of that kind that the command reads, or that its run was made from.
@@ -30,6 +33,8 @@ def check_target(file: Path, kind: str, *read: str | Path | None) -> None:
     # On macOS and Windows Labels.csv is labels.csv.
     if file.name.casefold() in OF_A_RUN and (file.parent / "config.json").exists():
         raise ValueError(f"{file} is a file of a run, which would be lost; choose another name")
+    records.check_folder(file.parent)
+    check_can_write(file)
     if not file.exists():
         return
     if any(path is not None and Path(path).exists() and file.samefile(path) for path in read):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from covlearn import records
 from covlearn.cli.progress import progress_bars, step_bars
-from covlearn.cli.say import say
+from covlearn.cli.say import say, say_aside
 from covlearn.config import as_text, leaves, plain
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def train(args: argparse.Namespace) -> int:
 def say_what_is_trained(job: "Job", split: "Split") -> None:
     """The network and how images are moved, which a preset chose by the kind of data."""
     if first_process() and sys.stderr.isatty():  # else all is quiet
-        say(f"covlearn: {what_is_trained(job, split)}", file=sys.stderr)
+        say_aside(f"covlearn: {what_is_trained(job, split)}")
 
 
 def what_is_trained(job: "Job", split: "Split") -> str:
@@ -156,10 +156,9 @@ def warn_of_what_comes_too_late(method: Any) -> None:
         if name in ("lr_milestones", "end") and last > epochs > 0:
             late.append(f"{path}={as_text(value)} (of {epochs} epochs)")
     if late and sys.stderr.isatty():  # else all is quiet
-        say(
+        say_aside(
             f"covlearn: never reached: {', '.join(late)}; schedules do not move with the epochs, "
-            "set them too",
-            file=sys.stderr,
+            "set them too"
         )
 
 

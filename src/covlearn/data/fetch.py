@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covlearn import records
-from covlearn.atomic import remove_leftovers
+from covlearn.atomic import check_can_write, remove_leftovers
 from covlearn.data.archives import MOST_BYTES, Progress, silent
 from covlearn.data.cifar import OFFICIAL, Cifar
 from covlearn.data.cifar_files import read_cifar
@@ -46,15 +46,16 @@ def fetch(
     path = stored_at(facts, folder)
     records.check_folder(path.parent)  # before anything is downloaded
     remove_leftovers(path)
+    if source is None and path.exists():
+        try:
+            there = open_stored(facts, path)
+        except ValueError:
+            pass  # damaged: get it anew
+        else:
+            if there.order == OFFICIAL:
+                return Fetched(path, there.order, "this machine")
+    check_can_write(path)
     if source is None:
-        if path.exists():
-            try:
-                there = open_stored(facts, path)
-            except ValueError:
-                pass  # damaged: get it anew
-            else:
-                if there.order == OFFICIAL:
-                    return Fetched(path, there.order, "this machine")
         return _downloaded(facts, path.parent, progress)
     return _kept(source, facts, folder, progress)
 

@@ -168,6 +168,9 @@ def from_pictures(
 ) -> Rows:
     """Images from wherever; ``make(keep)`` are those at some positions."""
     wanted.check_kind("images", reading.where)
+    meant, names = more.get("meant", {}).values(), more.get("table", {})  # a table gives its names
+    if wanted.training and (others := [name for name in names if name not in meant]):
+        reading.note(f"images alone are learned from, not the columns {some(others, listed=8)}")
 
     def read(keep: NDArray[np.int64]) -> Inputs:
         if wanted.look:

@@ -1,7 +1,8 @@
 """CSV and Parquet files as pandas tables, with the columns that matter named.
 
 A CSV file is UTF-8 (with or without a mark at its start), or UTF-16 with a mark; its delimiter is
-found among comma, semicolon, tab and vertical bar. Labels, ids and paths are kept as they are
+found among comma, semicolon, tab and vertical bar, or it is what a first line ``sep=;`` says, as
+Excel reads it. Labels, ids and paths are kept as they are
 written: 007 stays 007, and a class may be called NA. In other columns the usual words for nothing
 (empty, NA, N/A, NaN, null, None) are missing values. The delimiter is kept in ``attrs`` of a table:
 where it is no comma, a comma in a number may be that before decimals. What texts say, nothing or a
@@ -11,11 +12,13 @@ number, is decided here alone, so that it is the same whatever source they come 
 import codecs
 import contextlib
 import csv
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ IMAGE_NAMES = (
     *("img", "img_path", "image_file"),
 )
 DELIMITERS = ",;\t|"
+SAYS_DELIMITER = re.compile(r"(?i)sep=([,;\t|:^~])[\r\n]*")
 ROWS_AT_ONCE = 100_000  # of a CSV file that is only looked at
 LISTED = 20  # columns that a message names
 MOST_LIKELY = 50  # classes of a column that is named first where the label is not known
@@ -191,17 +195,15 @@ def _joined(names: Sequence[str], kept: Sequence[str], head: int, read: Callable
 def _read_csv(
     path: Path, verbatim: Sequence[str | None], text: Sequence[str], head: int | None
 ) -> Any:
-    encoding = _encoding(path)
     try:
-        delimiter, names = _head(path, encoding)
+        how, names = _head(path)
         kept = _with_meaning(names, verbatim)
         with warnings.catch_warnings():
             # Lines with more cells than names would lose some.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             table = pd.read_csv(
                 path,
-                sep=delimiter,
-                encoding=encoding,
+                **how,
                 dtype={name: str for name in names if name in kept or name.strip() in text},
                 keep_default_na=False,
                 na_values={name: NOTHING if name not in kept else [""] for name in names},
@@ -217,8 +219,8 @@ def _read_csv(
                     table = pd.concat([first, *(part[kept] for part in parts)])
             else:
                 others = [name for name in names if name not in kept and name in table]
-                table = _with_own_texts(table, others, path, sep=delimiter, encoding=encoding)
-        table.attrs["delimiter"] = delimiter
+                table = _with_own_texts(table, others, path, how)
+        table.attrs["delimiter"] = how["sep"]
         return table
     except UnicodeDecodeError as error:
         raise ValueError(
@@ -233,7 +235,7 @@ def _read_csv(
         ) from error
 
 
-def _with_own_texts(table: Any, names: Sequence[str], path: Path, **how: Any) -> Any:
+def _with_own_texts(table: Any, names: Sequence[str], path: Path, how: dict[str, Any]) -> Any:
     """The table with the texts that say nothing (NA, which may be a region) as they are written.
 
     Who learns from it takes them for missing; who writes it again must not lose them.
@@ -270,8 +272,7 @@ def as_written(table: Any, path: Path) -> Any:
     ]
     if path.suffix.lower() not in TEXT_SUFFIXES or not places:
         return table
-    how = {"sep": table.attrs["delimiter"], "encoding": _encoding(path)}
-    own = _as_texts(path, places, NOTHING, **how)
+    own = _as_texts(path, places, NOTHING, **_head(path)[0])
     assert len(own) == len(table)
     table = table.copy(deep=False)
     for place, (_, texts) in zip(places, own.items(), strict=True):
@@ -301,19 +302,18 @@ class Lines:
     @cached_property
     def numbers(self) -> list[int]:
         """Of the line of names and of each row; pandas leaves out lines without a cell."""
-        encoding = _encoding(self.path)
-        delimiter, _ = _head(self.path, encoding)
+        how, _ = _head(self.path)
         numbers, end = [], 0
         with (
-            self.path.open(encoding=encoding, newline="") as file,
+            self.path.open(encoding=how["encoding"], newline="") as file,
             contextlib.suppress(csv.Error),  # a cell that is too long for Python, not for pandas
         ):
-            rows = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
+            rows = csv.reader(file, delimiter=how["sep"], skipinitialspace=True)
             for row in rows:
                 if len(row) > 1 or "".join(row).strip():
                     numbers.append(end + 1)
                 end = rows.line_num
-        return numbers
+        return numbers[how["skiprows"] :]
 
     def __call__(self, row: int) -> str:
         """The line of a row, counted from zero."""
@@ -330,18 +330,28 @@ def _encoding(path: Path) -> str:
     return encoding
 
 
-def _head(path: Path, encoding: str) -> tuple[str, list[str]]:
-    """The delimiter, which is the one that the first line has most of, and the column names."""
+def _head(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """How pandas is to read a CSV file, and the column names.
+
+    The delimiter is the one that a first line says, else the one that the names have most of.
+    """
+    encoding = _encoding(path)
     with path.open(encoding=encoding, newline="") as file:
-        first = next((line for line in file if line.strip()), "")
-    if not first.strip():
+        start = next(file, "")
+        said = SAYS_DELIMITER.fullmatch(start)
+        lines = file if said else chain([start], file)
+        first = next((line for line in lines if line.strip()), "")
+    if not first:
         raise ValueError(
             f"{path} holds nothing but empty lines; column names and rows were expected"
         )
-    delimiter = max(DELIMITERS, key=lambda mark: len(next(csv.reader([first], delimiter=mark))))
+    marks = said[1] if said else DELIMITERS
+    delimiter = max(marks, key=lambda mark: len(next(csv.reader([first], delimiter=mark))))
+    skipped = int(said is not None)
     with path.open(encoding=encoding, newline="") as file:
-        rows = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
-        return delimiter, next(row for row in rows if row)
+        rows = csv.reader(islice(file, skipped, None), delimiter=delimiter, skipinitialspace=True)
+        names = next(row for row in rows if row)
+    return {"sep": delimiter, "encoding": encoding, "skiprows": skipped}, names
 
 
 def read_parquet(path: Path) -> Any:

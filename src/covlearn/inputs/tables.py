@@ -40,6 +40,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from covlearn.inputs import telling
 from covlearn.inputs.categories import category_texts, doubt, new_categories
 from covlearn.inputs.dates import EITHER, EXAMPLES, ORDERS, date_order, days_of
 from covlearn.inputs.examples import FORMAT, Reading, Skipped, counted, some
@@ -51,7 +52,6 @@ from covlearn.inputs.number_texts import (
     without_odd,
 )
 from covlearn.inputs.numbers import by_rank, far_knots, standard, standardised
-from covlearn.inputs.telling import CERTAIN, TELLING, repeats_labels, share_split, share_told
 
 MOST_CATEGORIES = 50
 ID_NAME = re.compile(r"(?i)(.*[_\s-])?(p?id|[ug]uid|key|index|n[or]|number|serial)|unnamed: ?\d+")
@@ -71,14 +71,15 @@ def make_recipe(
     table: Any, names: Sequence[str], reading: Reading, *, labels: Sequence[Any] | None = None
 ) -> dict[str, Any]:
     """How the named columns of a table become numbers."""
-    columns, left_out, doubts, either, telling = [], {}, [], [], []
+    columns, left_out, doubts, either, told = [], {}, [], [], []
+    classes = None if labels is None else telling.classes_of(labels)
     # Where a comma is between cells, one within a cell is anything but that before decimals.
     commas = table.attrs.get("delimiter", ",") != ","
     commas = commas and any(has_decimal_commas(table[name]) for name in names)
     for done, name in enumerate(names):
         cells = without_nothing(table[name])
         try:
-            if labels is not None and repeats_labels(cells, labels):
+            if classes is not None and telling.repeats_labels(cells, classes):
                 raise Unfit("it says the same as the label")
             if WHO_LABELLED.fullmatch(name.strip()):
                 raise Unfit("it seems to say who labelled; under another name it is learned from")
@@ -87,8 +88,8 @@ def make_recipe(
                 doubts += doubt(name, cells.dropna())
                 either += [name] if date_order(cells.dropna()) == EITHER else []
             columns.append({"name": name, **_column_recipe(name, cells, kind, commas)})
-            if labels is not None and (share := _told(cells, kind, commas, labels)):
-                telling.append(f"{name} ({share:.1%} of them)".replace("%", " %"))
+            if classes is not None and (share := _told(cells, kind, commas, classes)):
+                told.append(f"{name} ({share:.1%} of them)".replace("%", " %"))
         except Unfit as error:
             left_out[name] = str(error)
         reading.show(done + 1, len(names), "looking at columns")
@@ -105,9 +106,9 @@ def make_recipe(
         reading.note(
             f"columns that look like numbers but were read as text: {some(doubts, listed=8)}"
         )
-    if telling:
+    if told:
         reading.note(
-            f"columns that tell nearly all labels by themselves: {some(telling, listed=8)}; leave "
+            f"columns that tell nearly all labels by themselves: {some(told, listed=8)}; leave "
             "them out with ignore= (--ignore) if they were made from the labels"
         )
     if left_out:
@@ -255,13 +256,13 @@ def _kind(present: Any, commas: bool) -> str:  # noqa: PLR0911
     return "number" if are_numbers(present, comma=commas) else "category"
 
 
-def _told(cells: Any, kind: str, commas: bool, labels: Sequence[Any]) -> float:
+def _told(cells: Any, kind: str, commas: bool, classes: NDArray[np.int64]) -> float:
     """The share of the labels that a column tells, if that is worth a word, or 0."""
-    share = share_told(cells, labels)
-    if share >= TELLING or kind != "number":
-        return share if share >= TELLING else 0.0
-    share = share_split(_numbers(cells.dropna(), None, commas), cells, labels)
-    return share if share >= CERTAIN else 0.0
+    share = telling.share_told(cells, classes)
+    if share >= telling.TELLING or kind != "number":
+        return share if share >= telling.TELLING else 0.0
+    share = telling.share_split(_numbers(cells.dropna(), None, commas), cells, classes)
+    return share if share >= telling.CERTAIN else 0.0
 
 
 def _is_id(name: str, present: Any, values: NDArray[np.float64]) -> bool:

@@ -14,27 +14,40 @@ CERTAIN = 0.99  # of a column of many numbers, which may well tell nine labels i
 ROWS_LOOKED_AT = 20_000
 
 
-def repeats_labels(column: Any, labels: Sequence[Any]) -> bool:
+def classes_of(labels: Sequence[Any]) -> NDArray[np.int64]:
+    """Labels as numbers, in the order of their texts whatever the rows' is.
+
+    Whoever asks about many columns makes them once.
+    """
+    classes: NDArray[np.int64] = pd.factorize(pd.Series(map(str, labels)), sort=True)[0]
+    return classes
+
+
+def repeats_labels(column: Any, classes: NDArray[np.int64]) -> bool:
     """Whether each value belongs to one class and each class to one value."""
     if not _comparable(column) or column.isna().any():
         return False
-    pairs = set(zip(column.astype(str), map(str, labels), strict=True))
-    return len(pairs) == len({value for value, _ in pairs}) == len({label for _, label in pairs})
+    num_classes = int(classes.max()) + 1
+    if column.dtype.kind in "iuf" and column.nunique() > num_classes:
+        return False  # it has no fewer texts, which take long to make
+    values = pd.factorize(column.astype(str))[0]
+    pairs = len(np.unique(values * num_classes + classes))
+    return bool(pairs == values.max() + 1 == num_classes)
 
 
-def share_told(column: Any, labels: Sequence[Any]) -> float:
+def share_told(column: Any, classes: NDArray[np.int64]) -> float:
     """The share of the labels that come with the column's value most often, or 0.
 
     It is 0 where the column cannot stand for the label: of a class fewer than half are told, as
     where one class is nearly all there is, or it has so many values that each comes with one label
     by chance. A missing cell is a value, too.
 
-    >>> share_told(pd.Series(["m", "m", "m", "b"] * 25), ["bad", "bad", "good", "good"] * 25)
+    >>> classes = classes_of(["bad", "bad", "good", "good"] * 25)
+    >>> share_told(pd.Series(["m", "m", "m", "b"] * 25), classes)
     0.75
     """
     if not _comparable(column):
         return 0.0
-    classes = pd.factorize(pd.Series(map(str, labels)), sort=True)[0]  # whatever the rows' order
     values = _codes(column)
     num_classes, num_values = int(classes.max()) + 1, int(values.max()) + 1
     most = min(max(MOST_VALUES, 2 * num_classes), len(values) // ROWS_A_VALUE)
@@ -49,20 +62,20 @@ def share_told(column: Any, labels: Sequence[Any]) -> float:
     return float(told.sum() / len(values))
 
 
-def share_split(values: NDArray[np.float64], column: Any, labels: Sequence[Any]) -> float:
+def share_split(values: NDArray[np.float64], column: Any, classes: NDArray[np.int64]) -> float:
     """The share of the labels that one range of a column of numbers for each class tells, or 0.
 
     ``values`` are those of the column's cells that are there. A score of an earlier model tells
     them so. It is 0 where always naming the largest class errs less than ten times as often.
 
     >>> score = pd.Series([0.1, 0.2, 0.3, 0.7, 0.8] * 20)
-    >>> share_split(score.to_numpy(), score, ["no", "no", "no", "yes", "yes"] * 20)
+    >>> share_split(score.to_numpy(), score, classes_of(["no", "no", "no", "yes", "yes"] * 20))
     1.0
     """
     if not _comparable(column):
         return 0.0
     step = max(1, len(values) // ROWS_LOOKED_AT)
-    classes = pd.factorize(pd.Series(map(str, labels)))[0][column.notna().to_numpy()][::step]
+    classes = classes[column.notna().to_numpy()][::step]
     values = values[::step]
     counts = np.bincount(classes)
     if np.isnan(values).any() or not 2 <= np.count_nonzero(counts) <= MOST_VALUES:

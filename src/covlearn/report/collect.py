@@ -65,7 +65,7 @@ def of_fit(fitted: Fitted, progress: Progress | None = None) -> dict[str, Any]:
     return common(fitted.folder, fitted.config) | {
         "command": "fit",
         "classes": classes,
-        "summary": [*words.of_fit(result), *people_sentences(people, labels)],
+        "summary": [*words.of_fit(result), *people_sentences(fitted, given)],
         "tiles": tiles,
         "gallery": suspects,
         "scores": quality_scores(quality, labels, people, found=result.evidence["found"]),
@@ -314,15 +314,14 @@ def hardest_trained(
     return table | {"measure": "agreement"}
 
 
-def people_sentences(people: dict[str, tuple[str, str]], labels: dict[str, list[str]]) -> list[str]:
+def people_sentences(fitted: Fitted, given: NDArray[np.int64]) -> list[str]:
     """What people decided, and whether the model has come to agree."""
+    people = fitted.people
     if not people:
         return []
     changed = sum(label != before for label, before in people.values())
-    believed = sum(
-        key in people and float(quality) >= 0.5
-        for key, quality in zip(labels["id"], labels["quality"], strict=True)
-    )
+    mine = np.array([key in people for key in fitted.labels["id"]])
+    believed = int((fitted.probs[mine, given[mine]] >= 0.5).sum())
     return [
         f"People decided on {words.labels(len(people))} and changed {changed:,} of them; they were "
         f"held fixed. The model agrees with {believed:,} of these decisions."
