@@ -16,6 +16,7 @@ from covlearn import records
 from covlearn.cli import main
 from covlearn.locks import held
 from covlearn.records import Result, start_as
+from tests.bench_table import small_table
 from tests.runs import assert_same_run, fit
 from tests.test_records import CONFIG
 
@@ -164,6 +165,42 @@ def test_a_full_disk_is_named_and_nothing_is_lost(
         assert_same_run(folder, whole)
     assert len(failures) >= 4, failures
     assert any("stages" in names for names in failures), failures
+
+
+FIT = ["--label", "label", "--device", "cpu", "--set", "net.hidden=[8]", "plan.epochs=1",
+       "sieve_plan.epochs=1", "folds=2"]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["fit", "clean", "predict", "report", "noise", "bench"])
+def test_a_full_disk_is_named_by_every_command_that_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    disk, run, table = tmp_path / "disk", tmp_path / "run", tmp_path / "a.csv"
+    disk.mkdir()
+    table.write_text("a,label\n" + "1,x\n2,y\n" * 20)
+    if command in ("clean", "predict", "report"):
+        assert main(["fit", str(table), "--out", str(run), *FIT]) == 0
+    out = disk / "out"
+    argv = {
+        "fit": ["fit", str(table), "--out", str(out), *FIT],
+        "clean": ["clean", str(run), "--out", str(out)],
+        "predict": ["predict", str(run), str(table), "--out", str(out.with_suffix(".csv"))],
+        "report": ["report", str(run), "--out", str(out.with_suffix(".html"))],
+        "noise": ["noise", "--data", "digits", "--kind", "symmetric:0.4",
+                  "--out", str(out.with_suffix(".npz"))],
+        "bench": ["bench", str(small_table(tmp_path)), "--folder", str(out), "--device", "cpu"],
+    }[command]  # fmt: skip
+    with mounted(disk, "-t", "tmpfs", "-o", "size=1m", "tmpfs"):
+        (disk / "ballast").write_bytes(bytes(PAGE * os.statvfs(disk).f_bavail))
+        capsys.readouterr()
+        assert main(argv) == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert said.startswith("covlearn: ")
+        assert "No space left on device" in said
+        assert str(out) in said
+        assert not list(disk.rglob("*.partial"))
+        (disk / "ballast").unlink()
+        assert main(argv) == 0
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's
