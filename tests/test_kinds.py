@@ -1,6 +1,6 @@
 """Arguments are held to their annotations: what fits, and the sentence where it does not."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -31,6 +31,9 @@ RIGHT: list[tuple[Any, Any]] = [
     (ArrayLike, [1, 2]),
     (ArrayLike | None, None),
     (NDArray[np.int64], np.zeros(2, int)),
+    (NDArray[np.float64], np.zeros(2, int)),
+    (NDArray[Any], np.array(["a"])),
+    (str | PathLike[str], "."),
     (Callable[[int], int], abs),
     (Literal["a", "b"], "b"),
     (Method, CE()),
@@ -47,7 +50,12 @@ WRONG: list[tuple[Any, Any, str]] = [
     (Mapping[str, Any], {1: 2}, "a mapping"),
     (Array, ["a"], "numbers, as np.asarray takes them"),
     (ArrayLike, [[1], [2, 3]], "numbers, as np.asarray takes them"),
-    (NDArray[np.int64], [1, 2], "a NumPy array"),
+    (NDArray[np.int64], [1, 2], "a NumPy array of integers"),
+    (NDArray[np.int64], np.zeros(2), "a NumPy array of integers"),
+    (NDArray[np.float64], np.array(["a"]), "a NumPy array of numbers"),
+    (NDArray[np.bool_], np.zeros(2, int), "a NumPy array of True and False"),
+    (str | PathLike[str], "", "a path"),
+    (Iterable[str], torch.tensor(0.0), "a sequence of text"),
     (Callable[[int], int], 3, "a function"),
     (Literal["a", "b"], 3, "one of a, b"),
     (Literal["a", "b"], np.array(["a"]), "one of a, b"),
@@ -82,6 +90,8 @@ def test_the_sentence_has_name_kind_value_and_remedy() -> None:
     with pytest.raises(ValueError, match="times must be an integer, got"):
         sized(split, times=wrong)
     assert sized(split, times=2, more=3) == 4
+    with pytest.raises(ValueError, match=r"times must fit into 64 bits, got 10+ \(int\); give a"):
+        sized(split, times=10**30)
 
 
 def test_a_missing_or_unknown_argument_stays_pythons_own() -> None:
@@ -101,13 +111,14 @@ class Settings:
         check_fields(self)
 
 
-def test_fields_are_held_too_and_nan_is_no_number() -> None:
+def test_fields_are_held_too_and_are_finite() -> None:
     wrong: Any = "x"
     assert Settings(1).rate == 1
     with pytest.raises(ValueError, match="rate must be a number, got 'x'"):
         Settings(wrong)
-    with pytest.raises(ValueError, match="rate must be a number, got NaN"):
-        Settings(float("nan"))
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"rate must be a finite number, got {number}"):
+            Settings(number)
     wrong = "fixd"
     with pytest.raises(
         ValueError, match=r"word must be one of fixed, auto, got 'fixd'; did you mean 'fixed'\?$"

@@ -326,7 +326,7 @@ BAD_CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "words": (lambda: refine(PROBS, np.array(["cat", "dog"]), lower=0.0), "np.unique"),
     "equal scores": (lambda: auto_threshold(torch.zeros(99)), "two groups"),
     "few scores": (lambda: auto_threshold(torch.arange(49.0)), "at least 50 scores, got 49"),
-    "eps": (lambda: adjusted_loss(PROBS, NOISY, eps=-1.0), "eps must be"),
+    "eps": (lambda: adjusted_loss(PROBS, NOISY, eps=-1.0), "eps must lie in"),
     "confidence": (lambda: refine_by_confidence(PROBS, NOISY, confidence=1.0), "confidence must lie"),
     "threshold": (lambda: refine_by_likelihood(PROBS, NOISY, threshold=-8.0), "threshold must lie"),
     "rate": (lambda: keep_share(3, rate=1.0), r"\[0, 1\)"),

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covlearn.kinds import shown
+from covlearn.kinds import LARGEST, check_size, shown
 
 Array: TypeAlias = Tensor | NDArray[Any]
 
@@ -68,7 +68,7 @@ def check_scores(values: Array, *, name: str = "logits", num_classes: int | None
             f"{name} must have at least 2 classes, got {values.shape[1]}; "
             "a binary problem needs two columns, one a class"
         )
-    if num_classes is not None and values.shape[1] != num_classes:
+    if num_classes is not None and values.shape[1] != check_num_classes(num_classes):
         raise ValueError(
             f"{name} must have {num_classes} columns, one a class, got {values.shape[1]}; check "
             "that model, labels and num_classes belong together"
@@ -203,6 +203,17 @@ def check_same(logits: Array, other: Array, *, names: tuple[str, str]) -> None:
         )
 
 
+def check_mask(mask: Array, *, length: int, name: str) -> Tensor:
+    """True or False for each example."""
+    mask = as_tensor(mask, name=name)
+    if mask.dtype != torch.bool or mask.shape != (length,):
+        raise ValueError(
+            f"{name} must hold {length} times True or False, one an example, got {mask.dtype} "
+            f"of shape {tuple(mask.shape)}; a comparison, as positions == 1, makes it"
+        )
+    return mask
+
+
 def check_idx(idx: Array, *, num_examples: int, length: int) -> Tensor:
     """Positions of a batch in the training set, as int64 of shape (B,)."""
     idx = as_tensor(idx, name="idx")
@@ -223,21 +234,24 @@ def check_idx(idx: Array, *, num_examples: int, length: int) -> Tensor:
 def check_num_classes(num_classes: int) -> int:
     """The number of classes, two or more."""
     if isinstance(num_classes, bool) or not isinstance(num_classes, int | np.integer):
-        raise ValueError(f"num_classes must be an integer, got {num_classes!r}; convert with int()")
+        raise ValueError(
+            f"num_classes must be an integer, got {shown(num_classes)}; convert with int()"
+        )
     if num_classes < 2:
         raise ValueError(f"num_classes must be at least 2, got {num_classes}; count all classes")
+    check_size(num_classes, name="num_classes")
     return int(num_classes)
 
 
 def is_number(value: object) -> bool:
     """Whether this is a number of Python's or NumPy's, as options of a loss are."""
-    return isinstance(value, int | float | np.number)
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def check_rate(rate: float, *, name: str = "rate") -> float:
     """A noise rate in [0, 1)."""
     if not is_number(rate) or not 0 <= rate < 1:  # also refuses NaN
-        raise ValueError(f"{name} must lie in [0, 1), got {rate!r}; 40 % is written 0.4")
+        raise ValueError(f"{name} must lie in [0, 1), got {shown(rate)}; 40 % is written 0.4")
     return float(rate)
 
 
@@ -253,8 +267,10 @@ def check_device(device: torch.device | str | None) -> torch.device | None:
 
 def check_eps(eps: float, *, name: str = "eps") -> float:
     """A cut-off ε ≥ 0 in −ln(p + ε)."""
-    if not is_number(eps) or not 0 <= eps < math.inf:
-        raise ValueError(f"{name} must be finite and not negative, got {eps!r}; the paper has 1e-8")
+    if not is_number(eps) or not 0 <= eps <= LARGEST:  # also refuses NaN
+        raise ValueError(
+            f"{name} must lie in [0, {LARGEST:,}], got {shown(eps)}; leave it out for the default"
+        )
     return eps
 
 
@@ -269,9 +285,10 @@ def check_strength(value: float | Tensor, *, name: str) -> float | Tensor:
         if not readable(value):
             return value
     elif not is_number(value):
-        raise ValueError(f"{name} must be a number, got {value!r}; convert with float()")
-    if not 0 <= float(value) < math.inf:
-        raise ValueError(f"{name} must be finite and not negative, got {float(value)}; 0 is off")
+        raise ValueError(f"{name} must be a number, got {shown(value)}; convert with float()")
+    number = value.item() if isinstance(value, Tensor) else value
+    if not 0 <= number <= LARGEST:  # also refuses NaN
+        raise ValueError(f"{name} must lie in [0, {LARGEST:,}], got {number}; 0 is off")
     return value
 
 

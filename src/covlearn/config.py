@@ -52,8 +52,10 @@ def typed(hint: type[T], value: Any) -> T:
     >>> typed(tuple[int, ...], "60,80")
     (60, 80)
     """
-    if type(hint).__hash__ is None:
+    if type(hint).__hash__ is None or hasattr(hint, "shape"):
         raise ValueError(f"hint must be a type, got {shown(hint)}")
+    if hasattr(value, "shape") and hint is not Any:
+        raise ValueError(f"expected {describe(hint)}, got {shown(value)}")
     result: T = _convert(hint, value)
     return result
 

@@ -23,6 +23,7 @@ from covlearn.evaluation import said_of, unlabelled
 from covlearn.fitting import Fit, Prepared, Settings, fit_split, set_up
 from covlearn.inputs.examples import counted, some
 from covlearn.inputs.labels import alone
+from covlearn.kinds import shown
 
 BLOCK = 4096
 
@@ -102,7 +103,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             split=split,
             preset=self.preset,
             net=self.net,
-            settings=self.settings or (),
+            settings=() if self.settings is None else self.settings,
             device=self.device,
         )
         self.machine_ = setup.machine
@@ -274,7 +275,8 @@ def _seed(random_state: Any) -> int:
         return int(random_state.integers(2**31))
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
         raise ValueError(
-            f"random_state must be None, an integer or a generator of NumPy, got {random_state!r}"
+            "random_state must be None, an integer or a generator of NumPy, got "
+            f"{shown(random_state)}"
         )
     if not 0 <= random_state < 2**32:
         raise ValueError(f"random_state must lie in 0…2³²−1, got {random_state}")

@@ -3,8 +3,8 @@
 A wrong kind of argument is refused where it was given, in one sentence with its name, what was
 expected, what came and what makes the right thing; it does not go on to fail somewhere inside. A
 missing or unknown argument stays Python's own TypeError. Values are for the functions to check, but
-for words of a ``Literal``. Functions of a step that is compiled ask with :mod:`covlearn.checks`
-alone, which can be traced.
+for words of a ``Literal``, a path without a letter, and numbers that are too large for an array.
+Functions of a step that is compiled ask with :mod:`covlearn.checks` alone, which can be traced.
 Nothing here imports NumPy or torch before they are needed: a command that says no starts at once.
 """
 
@@ -19,12 +19,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, ParamSpec, SupportsInt, TypeVar, Union, get_args, get_origin
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 NUMBERS: dict[Any, type] = {int: Integral, float: Real}
+# By NumPy's letter for what an array is annotated to hold: the letters that will do, and in words.
+DTYPES = {"f": ("biuf", "numbers"), "i": ("iu", "integers"), "b": ("b", "True and False")}
+# Of these fields infinity is a value: all labels are on one side of the threshold.
+ENDLESS = ("lower", "upper")
+# Far above any strength or cut-off that means something, far below what overflows.
+LARGEST = 1_000_000
 SHOWN = 60  # characters of what came
 WORDS: dict[Any, str] = {
     types.NoneType: "None",
@@ -85,12 +91,13 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_fields(instance: Any) -> None:
-    """A dataclass whose fields are not of the annotated kind, or NaN, is refused."""
+    """A dataclass whose fields are not of the annotated kind, or not finite, is refused."""
     for field in fields(instance):
         value = getattr(instance, field.name)
         check_kind(value, field.type, name=field.name)
-        if isinstance(value, float) and math.isnan(value):
-            raise ValueError(f"{field.name} must be a number, got NaN")
+        endless = isinstance(value, float) and math.isinf(value) and field.name in ENDLESS
+        if isinstance(value, float) and not math.isfinite(value) and not endless:
+            raise ValueError(f"{field.name} must be a finite number, got {value}")
 
 
 def check_kind(value: Any, hint: Any, *, name: str) -> None:
@@ -99,15 +106,27 @@ def check_kind(value: Any, hint: Any, *, name: str) -> None:
         maker = next((MAKERS[kind] for kind in (name, *_names(hint)) if kind in MAKERS), None)
         remedy = f"; {maker}" if maker else ""
         came = shown(value)
+        if _dtypes(hint) and hasattr(value, "dtype"):
+            came += f" and dtype {value.dtype}"
         if isinstance(value, str) and (words := _words(hint)):
             came, remedy = came.removesuffix(" (str)"), remedy or nearest(value, words)
         raise ValueError(f"{name} must be {in_words(hint)}, got {came}{remedy}")
+    if isinstance(value, Integral) and not NUMBERS.keys().isdisjoint(members(hint)):
+        check_size(value, name=name)
+
+
+def check_size(value: SupportsInt, *, name: str) -> None:
+    """A whole number that is too large for an array is refused."""
+    if not -(2**63) <= int(value) < 2**63:
+        raise ValueError(f"{name} must fit into 64 bits, got {shown(value)}; give a smaller number")
 
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value is of a kind; what no value can be held to fits."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
+        if isinstance(value, str) and not value and "PathLike" in _names(hint):
+            return False  # pathlib would take it for the folder one is in
         others = [member for member in args if member not in _array_like(hint)]
         return any(fits(value, member) for member in others) or (
             _of_numbers(hint) and _holds_numbers(value)
@@ -118,7 +137,7 @@ def fits(value: Any, hint: Any) -> bool:
     if kind in NUMBERS:
         return isinstance(value, NUMBERS[kind]) and not isinstance(value, bool)
     if kind is not Any and isinstance(kind, type) and not _without_values(kind):
-        return _is_a(value, kind) and _members_fit(value, args)
+        return _is_a(value, kind) and _members_fit(value, args) and _dtype_fits(value, hint)
     return kind is not Callable or callable(value)
 
 
@@ -140,7 +159,8 @@ def in_words(hint: Any) -> str:
         return f"a sequence of {in_words(args[0])}" if args else "a sequence"
     if origin in (dict, Mapping):
         return "a mapping"
-    return WORDS.get(origin) or _named(origin or hint)
+    holds = f" of {dtypes[1]}" if (dtypes := _dtypes(hint)) else ""
+    return (WORDS.get(origin) or _named(origin or hint)) + holds
 
 
 def shown(value: Any) -> str:
@@ -148,7 +168,7 @@ def shown(value: Any) -> str:
     if value is None:
         return "None"
     kind = type(value).__name__
-    if hasattr(value, "shape"):
+    if hasattr(value, "shape") and not isinstance(value, Real):  # a number of NumPy's has one, too
         return f"a {kind} of shape {tuple(value.shape)}"
     text = " ".join(repr(value).split())
     return f"{text if len(text) <= SHOWN else f'{text[:SHOWN]}…'} ({kind})"
@@ -186,7 +206,24 @@ def _is_a(value: Any, kind: type) -> bool:
     if isinstance(value, str | bytes):
         # The letters of a text are not meant where a sequence is asked for.
         return isinstance(value, kind) and kind not in (Sequence, Iterable, Collection)
+    if kind in (Iterable, Collection) and getattr(value, "ndim", 1) == 0:
+        return False  # a tensor of one number says that it can be gone through, and cannot
     return isinstance(value, (list, tuple) if kind is tuple else kind)
+
+
+def _dtype_fits(value: Any, hint: Any) -> bool:
+    dtypes = _dtypes(hint)
+    return dtypes is None or value.dtype.kind in dtypes[0]
+
+
+def _dtypes(hint: Any) -> tuple[str, str] | None:
+    """What may be in an array, of which the annotation says what it holds."""
+    if getattr(get_origin(hint), "__name__", "") != "ndarray":
+        return None
+    import numpy as np  # noqa: PLC0415  see above
+
+    scalar = get_args(get_args(hint)[1])[0]
+    return None if scalar is Any else DTYPES.get(np.dtype(scalar).kind)
 
 
 def _without_values(kind: type) -> bool:

@@ -48,7 +48,7 @@ def generalized_cross_entropy(logits: Tensor, y: Tensor, *, q: float = 0.7) -> T
     """L_q = (1 − p_y^q) / q (Zhang & Sabuncu 2018): cross-entropy for q → 0, half the MAE at 1."""
     logits, y = check_pair(logits, y)
     if not is_number(q) or not 0 < q <= 1:
-        raise ValueError(f"q must lie in (0, 1], got {q!r}; for q → 0 use cross_entropy")
+        raise ValueError(f"q must lie in (0, 1], got {shown(q)}; for q → 0 use cross_entropy")
     # Through ln p rather than p: the derivative of p^q is infinite where p underflows to zero.
     return -torch.expm1(float(q) * _log_prob(logits, y, 0.0)) / float(q)
 
@@ -58,7 +58,7 @@ def truncated_generalized_cross_entropy(
 ) -> Tensor:
     """L_q where p_y > k, the constant L_q(k), without gradient, elsewhere."""
     if not is_number(k) or not 0 < k < 1:
-        raise ValueError(f"k must lie in (0, 1), got {k!r}; examples with p_y ≤ k are cut off")
+        raise ValueError(f"k must lie in (0, 1), got {shown(k)}; examples with p_y ≤ k are cut off")
     loss = generalized_cross_entropy(logits, y, q=q)  # refuses a wrong q
     return loss.clamp(max=(1 - float(k) ** float(q)) / float(q))
 
@@ -122,8 +122,10 @@ def dmi_from_joint(joint: Tensor, *, eps: float = 1e-3) -> Tensor:
     Its gradient at a singular J is zero.
     """
     joint = as_tensor(joint, name="joint")
-    if joint.ndim != 2 or joint.shape[0] != joint.shape[1]:
-        raise ValueError(f"joint must be a square K×K matrix, got shape {tuple(joint.shape)}")
+    if joint.ndim != 2 or joint.shape[0] != joint.shape[1] or not joint.is_floating_point():
+        raise ValueError(
+            f"joint must be square and floating point, got {tuple(joint.shape)} of {joint.dtype}"
+        )
     if not check_eps(eps) > 0:
         raise ValueError(f"eps must be positive, got {eps}; a singular batch has ln 0 otherwise")
     # slogdet's gradient is the inverse, NaN for a singular matrix: such a batch is swapped for the
@@ -323,7 +325,9 @@ def joint(
 ) -> Tensor:
     """(1 − λ)(ℓ_y¹ + ℓ_y²) + λ(KL(p¹‖p²) + KL(p²‖p¹)), JoCoR's loss of two networks (2020)."""
     if not is_number(weight) or not 0 <= weight <= 1:
-        raise ValueError(f"weight must lie in [0, 1], got {weight!r}; 0 leaves the two CE terms")
+        raise ValueError(
+            f"weight must lie in [0, 1], got {shown(weight)}; 0 leaves the two CE terms"
+        )
     check_same(logits_1, logits_2, names=("logits_1", "logits_2"))
     supervised = cross_entropy(logits_1, y, eps=eps) + cross_entropy(logits_2, y, eps=eps)
     log_1, log_2 = (check_scores(logits).log_softmax(dim=1) for logits in (logits_1, logits_2))

@@ -130,10 +130,14 @@ def reliability(stated: Array, right: Array, *, bins: int = 10) -> list[tuple[in
     [(1, 0.1, 0.0), (2, 0.85, 0.5)]
     """
     stated, right = as_tensor(stated).cpu().double(), as_tensor(right).cpu().double()
-    if stated.shape != right.shape or not bool(((stated >= 0) & (stated <= 1 + 1e-6)).all()):
+    if (
+        stated.ndim != 1
+        or stated.shape != right.shape
+        or not bool(((stated >= 0) & (stated <= 1 + 1e-6)).all())
+    ):
         raise ValueError(
-            f"stated must be a probability between 0 and 1 for each of {len(right)} examples, got "
-            f"{shown(stated)}; apply softmax to logits first"
+            f"stated must be a probability between 0 and 1 for each of {right.numel()} examples, "
+            f"got {shown(stated)}; apply softmax to logits first"
         )
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins}")

@@ -300,7 +300,7 @@ def _gap(gamma: Tensor, gradient: Tensor, lower: float, upper: float) -> float:
 
 
 def _rbf(bandwidth: float) -> _Kernel:
-    if not 0 < bandwidth < math.inf:
+    if not 1e-150 < bandwidth < 1e150:  # its square is a number other than zero
         raise ValueError(
             f"bandwidth must be positive and finite, got {bandwidth}; None is the median distance"
         )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from covlearn.kinds import check_fields
+from covlearn.kinds import LARGEST, check_fields
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Ramp:
         check_fields(self)
         if not 0 <= self.start <= self.end:
             raise ValueError(f"expected 0 ≤ start ≤ end, got start={self.start}, end={self.end}")
+        if not 0 <= self.value <= LARGEST:
+            raise ValueError(f"value must lie in [0, {LARGEST:,}], got {self.value}; 0 is off")
 
     def __call__(self, epoch: int) -> float:
         """The value in an epoch."""

@@ -17,6 +17,7 @@ from covlearn.checks import (
     check_eps,
     check_idx,
     check_labels,
+    check_mask,
     check_probs,
     check_rate,
     check_scores,
@@ -64,12 +65,7 @@ def hold_fixed(refined: Refined, noisy: Array, trusted: Array | None) -> Refined
     whole = noisy.numel() and not noisy.is_floating_point()
     classes = max(2, int(noisy.max()) + 1) if whole else 2
     noisy = check_labels(noisy, num_classes=classes, length=length, name="noisy")
-    trusted = as_tensor(trusted, name="trusted")
-    if trusted.dtype != torch.bool or trusted.shape != (length,):
-        raise ValueError(
-            f"trusted must hold {length} times True or False, one an example, got {trusted.dtype} "
-            f"of shape {tuple(trusted.shape)}; a comparison, as positions == 1, makes it"
-        )
+    trusted = check_mask(trusted, length=length, name="trusted")
     return Refined(
         torch.where(trusted, noisy, refined.label), refined.keep | trusted, refined.score
     )
@@ -349,6 +345,12 @@ def refine_scores(
     upper = lower if upper is None else upper
     if not lower <= upper:  # also refuses NaN
         raise ValueError(f"expected lower ≤ upper, got lower={lower}, upper={upper}")
+    if score.ndim != 1 or not score.shape == prediction.shape == noisy.shape:
+        raise ValueError(
+            "score, prediction and noisy must be vectors of one length, got shapes "
+            f"{tuple(score.shape)}, {tuple(prediction.shape)} and {tuple(noisy.shape)}; pass "
+            "tensors that belong together"
+        )
     keep = score <= lower
     label = torch.where(keep, noisy, torch.where(score > upper, prediction, -1))
     # D̂ is data for the next training: kept, a graph would keep the whole batch's activations.

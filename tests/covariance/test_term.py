@@ -316,7 +316,7 @@ BAD_CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "weighting": (lambda: covariance_term(torch.zeros(4, 3), LABELS, LABELS, STATS, weighting="both"), "'class' .* or 'sample'"),  # type: ignore[arg-type]
     "mean_loss": (lambda: covariance_term(torch.zeros(4, 3), LABELS, LABELS, STATS, mean_loss=torch.ones(3)), "mean_loss must"),
     "loss weighting": (lambda: CALLoss(LABELS, LABELS, 3, weighting="both"), "'class' .* or 'sample'"),  # type: ignore[arg-type]
-    "beta": (lambda: CALLoss(LABELS, LABELS, 3, beta=-1.0), "beta must be finite"),
+    "beta": (lambda: CALLoss(LABELS, LABELS, 3, beta=-1.0), "beta must lie in"),
     "block_size": (lambda: covariance_table(torch.zeros(4, 3), LABELS, LABELS, STATS, block_size=0), "block_size must be positive"),
     "labels of another length": (lambda: CALLoss(LABELS, LABELS, 3)(torch.zeros(2, 3), LABELS[:1], torch.arange(2)), "y must have one entry"),
     "reduction": (lambda: CALLoss(LABELS, LABELS, 3, reduction="sum"), "'mean' or 'none'"),  # type: ignore[arg-type]

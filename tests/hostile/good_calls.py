@@ -3,12 +3,14 @@
 ``BY_NAME`` has a good value for an argument of that name, ``CALLS`` where a function needs others.
 """
 
+import datetime
 import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch.utils.data import Dataset
 
@@ -17,10 +19,12 @@ from covlearn.covariance import SecondOrder
 from covlearn.data import sources
 from covlearn.data.cifar import CIFAR
 from covlearn.engine import Plan
+from covlearn.estimator import NoisyLabelClassifier
 from covlearn.inputs import read_examples
 from covlearn.job import Job
 from covlearn.methods import METHODS
 from covlearn.noise import registry
+from covlearn.noise.files import LabelFile
 from covlearn.theory import examples
 from covlearn.verdicts import judge
 
@@ -49,6 +53,20 @@ class Rows(Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return len(X)
 
+
+class Lab:
+    """As much of a Datalab as is looked at."""
+
+    class_names = (0, 1, 2)
+
+    def get_issues(self, _name: str) -> pd.DataFrame:
+        """One label that is no issue."""
+        columns = ("given_label", "predicted_label", "is_label_issue", "label_score")
+        return pd.DataFrame([[0, 0, False, 0.9]], columns=columns)
+
+
+CLASSIFIER = NoisyLabelClassifier()
+CLASSIFIER.label_issues_ = pd.DataFrame({"given": [0, 1]})  # fitted to others than X
 
 BY_NAME: dict[str, Any] = {
     "alpha": 1.0,
@@ -92,6 +110,7 @@ BY_NAME: dict[str, Any] = {
 }
 ARRAY = LABELS.numpy()
 MISSING = Path("not-there")
+LITTLE: dict[str, Any] = {"noisy": 14, "clean": 14, "drawn": 14, "sizes": [(8, 8)]}
 FITTED = fitted.load(Path(__file__).resolve().parents[1] / "fixtures/old_run/format_1/fit")
 FULL = Path(__file__).resolve().parent
 CALLS: dict[str, dict[str, Any]] = {
@@ -129,6 +148,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "data.IndexedDataset": {"dataset": list(zip(X, LABELS, strict=True))},
     "diagnose.instance_dependence_test": {"features": X, "draws": 19},
     "diagnose.check_draws": {"draws": 19},
+    "diagnose.diagnose_classifier": {"model": CLASSIFIER, "X": X},
+    "distributed.join": {"backend": "gloo", "timeout": datetime.timedelta(seconds=1)},
     "data.Augmentation": {"mean": (0.5,), "std": (0.5,)},
     "diagnose.Smoother": {"features": X},
     "engine.Plan": {"epochs": 3},
@@ -143,6 +164,7 @@ CALLS: dict[str, dict[str, Any]] = {
     },
     "fitted.load": {"folder": MISSING},
     "inputs.read_examples": {"source": (X, LABELS)},
+    "integrations.datalab.refined_from_datalab": {"lab": Lab()},
     "integrations.datalab.to_datalab": {"run": FITTED, "source": MISSING},
     "integrations.onnx.to_onnx": {"run": MISSING, "path": MISSING},
     "integrations.tensorboard.TensorBoard": {"folder": MISSING},
@@ -172,14 +194,19 @@ CALLS: dict[str, dict[str, Any]] = {
     "metrics.memorisation": {"prediction": LABELS},
     "metrics.reliability": {"stated": PROBS[:, 0], "right": LABELS > 1},
     "nets.build_net": {"name": "mlp", "input_shape": (4,)},
+    "nets.check_options": {"name": "mlp", "options": {}},
     "nets.load_pretrained": {"net": torch.nn.Linear(1, 1), "path": MISSING},
     "nets.num_parameters": {"name": "mlp", "input_shape": (4,), "options": {}},
     "noise.instance_dependent": {"variant": "cal"},
     "noise.instance_dependent_binary": {"y": LABELS % 2},
     "noise.part_dependent": {"part": LABELS % 2, "transitions": [T, T]},
+    "noise.files.chosen_name": {"file": LabelFile(MISSING, ARRAY, {"worse_label": ARRAY})},
+    "noise.files.path_and_name": {"place": "a.pt"},
     "noise.files.labels_from_file": {"place": "a.npz", "clean": ARRAY, "data": "digits"},
     "noise.files.read_label_file": {"path": MISSING},
     "noise.files.write_labels": {"path": Path("a.txt"), "labels": NOISY, "clean": ARRAY},
+    "noise.registry.check_can_be_drawn": {"entry": PUBLISHED},
+    "noise.registry.published_with": {"data": "cifar10", "rate": 0.2},
     "noise.registry.drawn_like": {"entry": PUBLISHED, "clean": ARRAY},
     "noise.registry.label_digest": {"labels": ARRAY},
     "noise.registry.published_entry": {"data": "cifar10", "rate": 0.2},
@@ -205,6 +232,9 @@ CALLS: dict[str, dict[str, Any]] = {
     "sieve.keep_share": {"epoch": 1},
     "sieve.quantile_threshold": {"kept": 0.5},
     "sieve.refine_scores": {"score": LOGITS[:, 0], "prediction": LABELS},
+    "testing.check_method": {"method": METHODS["ce"]},  # not an instance: refused at the end
+    "testing.clothing.write_lookalike": {"root": MISSING, **LITTLE},
+    "testing.fit_in_processes": {"methods": {"ce": METHODS["ce"]()}, "number": 0},
     "testing.shortened": {"method": METHODS["ce"]()},
     "testing.require_equal_one": {"method": METHODS["ce"](), "outcomes": []},
     "theory.Rates": {"plus": 0.1, "minus": 0.1, "spread_plus": 0.0, "spread_minus": 0.0},

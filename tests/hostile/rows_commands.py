@@ -1,6 +1,11 @@
 """Wrong input to every command: what follows its name, and words of its refusal."""
 
-# RUN is a whole run of fit, TRAIN one of train, BAD a file of no use, OUT a place for what is made.
+# RUN is a whole run of fit, CODE one with somebody's own network, TRAIN one of train, BAD a file of
+# no use, OUT a place for what is made.
+# Options with a value that have no row but the one for empty text, and why.
+WITHOUT_ROW = {
+    ("diagnose", "--allow"): "no network is looked for in a run on a table, and no other is at hand"
+}
 COMMANDS: dict[str, list[tuple[str, str]]] = {
     "fit": [
         ("missing.csv --out OUT", "missing.csv does not exist"),
@@ -39,8 +44,10 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("good.csv --trusted missing.csv --out OUT", "missing.csv is not there"),
         ("good.csv --trusted BAD.json --out OUT", "must hold JSON"),
         ("good.csv --on-bad ignore --out OUT", "invalid choice"),
+        ("good.csv --set sieve_regularizer_eps=-1 --out OUT", "sieve_regularizer_eps must lie in"),
         ("good.csv", "--out"),
         ("", "SOURCE"),
+        ("'' --out OUT", "SOURCE: expected a value, got empty text"),
         ("good.csv --nope --out OUT", "unrecognized arguments"),
     ],
     "predict": [
@@ -59,6 +66,10 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("RUN good.csv --out /dev/null", "must be a file, but it is a link or a device"),
         ("good.csv good.csv --out OUT", "good.csv is not the folder of a run"),
         ("RUN good.csv --device cuda --out OUT", "device cuda is not there"),
+        ("RUN good.csv --id nope --out OUT", "has no column 'nope'"),
+        ("RUN good.csv --image nope --out OUT", "has no column 'nope'"),
+        ("RUN good.csv --on-bad ignore --out OUT", "invalid choice"),
+        ("CODE good.csv --allow a.b:D --out OUT", "--allow a.b:C"),
         ("RUN good.csv", "--out"),
     ],
     "clean": [
@@ -90,6 +101,8 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("RUN --draws 0", "draws"),
         ("RUN --draws x", "invalid int value"),
         ("RUN --draws 30", "is missing|has changed"),
+        ("RUN --seed -1", "seed must be"),
+        ("RUN --seed x", "invalid int value"),
     ],
     "export": [
         ("RUN", "name what to write"),
@@ -99,6 +112,7 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("RUN --onnx EMPTY", "must be a file, but it is a folder"),
         ("RUN --onnx RUN/model.safetensors", "is a file of a run, which would be lost"),
         ("RUN --onnx good.csv", "ends as data does, which would be lost"),
+        ("CODE --onnx OUT --allow a.b:D", "--allow a.b:C"),
     ],
     "doctor": [("--nope", "unrecognized arguments")],
     "train": [
@@ -117,6 +131,12 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("--data digits --method ce --set machine.device=cpu --out OUT", "choose it with --device"),
         ("--data digits --method ce --preset nope --out OUT", "must be one of"),
         ("--data digits --method ce --seed -3 --out OUT", "seed must lie in"),
+        ("--data digits --method ce --device tpu --out OUT", "invalid choice"),
+        ("--data digits --method cores --set beta.value=1e300 --out OUT", "must lie in"),
+        ("--data digits --method peer --set alpha.value=-1 --out OUT", "must lie in"),
+        ("--data digits --method cores --set sieve_from=-3 --out OUT", "sieve_from must be"),
+        ("--data digits --method ptd --set anchors=100000000000000000000 --out OUT", "64 bits"),
+        ("--data digits --method ptd --set anchors=1000000000000 --out OUT", "1 to 1,000,000"),
         ("--data digits --method ce --out FULL", "must be new, empty or of an earlier run"),
         ("--data digits --method ce --out BAD.csv", "must be a folder, but it is a file"),
         ("--data digits --method cal --set labels=BAD.npy --out OUT", "cannot be read as labels"),
@@ -128,6 +148,7 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("cifar10 --from missing", "does not exist"),
         ("cifar10 --from BAD.tar.gz", "neither a folder nor an archive"),
         ("cifar10 --from EMPTY", "holds nothing of CIFAR-10"),
+        ("cifar10 --from EMPTY --to BAD.csv", "BAD.csv|holds nothing of CIFAR-10"),
     ],
     "data list": [("--nope", "unrecognized arguments")],
     "data check": [
@@ -165,5 +186,11 @@ COMMANDS: dict[str, list[tuple[str, str]]] = {
         ("good.toml --gpus 1", "--gpus is a share"),
         ("good.toml --published EMPTY --dry-run --set nope=1", "no such field"),
         ("good.toml --data nope --dry-run", "data must be"),
+        ("''", "table: expected a value, got empty text"),
+        ("code.toml --allow a.b:D", "names code that is no part of covlearn"),
+        ("good.toml --device tpu", "invalid choice"),
+        ("good.toml --on ray --gpus -1", "--gpus is a share"),
+        ("good.toml --folder BAD.csv", "BAD.csv"),
+        ("good.toml --figures BAD.csv --dry-run", "BAD.csv must be a folder"),
     ],
 }

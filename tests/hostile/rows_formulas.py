@@ -124,6 +124,10 @@ FORMULAS: dict[str, list[Row]] = {
             lambda: sieve.refine_scores(LOGITS[:, 0], LABELS, LABELS, lower=1.0, upper=0.0),
             "expected lower ≤ upper",
         ),
+        (
+            lambda: sieve.refine_scores(LOGITS[:, 0], LABELS, LABELS[:2], lower=0.0),
+            "vectors of one length",
+        ),
     ],
     "sieve.SieveRecorder": [
         (
@@ -142,7 +146,11 @@ FORMULAS: dict[str, list[Row]] = {
             "features must be finite",
         ),
     ],
-    "schedules.Ramp": [(lambda: Ramp(1.0, 5, 2), "expected 0 ≤ start ≤ end")],
+    "schedules.Ramp": [
+        (lambda: Ramp(1.0, 5, 2), "expected 0 ≤ start ≤ end"),
+        (lambda: Ramp(-1), r"value must lie in \[0, 1,000,000\], got -1; 0 is off"),
+        (lambda: Ramp(1e300), r"value must lie in \[0, 1,000,000\], got 1e\+300"),
+    ],
     "metrics.accuracy": [(lambda: metrics.accuracy(LABELS, LABELS[:2]), "same length")],
     # Noise
     "noise.symmetric": [

@@ -24,7 +24,7 @@ from covlearn.job import (
     run_job,
     settled,
 )
-from covlearn.methods import METHODS, presets, scaled
+from covlearn.methods import CAL, CORES, DMI, METHODS, PTD, presets, scaled
 from covlearn.methods.crossfit import CrossFittedCAL
 from covlearn.records_frame import read_runs
 from covlearn.report import write_comparison, write_report
@@ -93,13 +93,19 @@ RUNS: dict[str, list[Row]] = {
     "config.check_allowed": [(lambda: check_allowed("a.b:c", [], where="t"), "--allow a.b:c")],
     "engine.Plan": [
         (lambda: Plan(epochs=-1), "expected epochs from 0 to 1,000,000"),
-        (lambda: Plan(epochs=10**23), "expected epochs from 0 to 1,000,000"),
-        (lambda: Plan(epochs=1, batch_size=10**23), "batch_size from 1 to 2,147,483,647, got"),
+        (lambda: Plan(epochs=10**12), "expected epochs from 0 to 1,000,000"),
+        (lambda: Plan(epochs=1, batch_size=10**12), "batch_size from 1 to 2,147,483,647, got"),
         (lambda: Plan(epochs=1, lr_milestones=(3, -1)), "epochs, which count from 0, got -1"),
-        (lambda: Plan(epochs=1, lr=math.inf), "a finite lr > 0"),
-        (lambda: Plan(epochs=1, weight_decay=math.inf), "a finite weight_decay"),
+        (lambda: Plan(epochs=1, lr=math.inf), "lr must be a finite number, got inf"),
+        (lambda: Plan(epochs=1, weight_decay=math.inf), "weight_decay must be a finite"),
         (lambda: Plan(3, optimizer=WRONG_WORD), "optimizer must be"),
     ],
+    "methods.CAL": [
+        (lambda: CAL(sieve_regularizer_eps=-1), "sieve_regularizer_eps must lie in"),
+    ],
+    "methods.CORES": [(lambda: CORES(sieve_from=-3), "sieve_from must be an epoch")],
+    "methods.DMI": [(lambda: DMI(eps=0), "eps must be positive, .* the paper has 1e-3")],
+    "methods.PTD": [(lambda: PTD(anchors=10**12), "anchors from 1 to 1,000,000")],
     "engine.Machine": [(lambda: Machine(workers=-1), "workers must be at least 0")],
     "engine.mean_loss": [
         (lambda: engine.mean_loss(torch.tensor([1.0, NAN]), 3), "the loss must be finite"),

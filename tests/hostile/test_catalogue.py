@@ -5,6 +5,7 @@ import importlib
 import inspect
 import json
 import re
+import shlex
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -23,21 +24,12 @@ from tests.hostile.catalogue import ELSEWHERE, FORMS, RECORDS, ROWS, UNNAMED
 from tests.hostile.good_calls import CALLS, good_call
 from tests.hostile.reader import Reader
 from tests.hostile.readers import TOML
-from tests.hostile.rows_commands import COMMANDS
+from tests.hostile.rows_commands import COMMANDS, WITHOUT_ROW
 from tests.hostile.rows_formulas import Row
+from tests.hostile.wrong_kinds import ALSO_RIGHT, WRONG, let_in, spoilt_arrays
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 OLD_RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "old_run"
-WRONG: dict[str, Any] = {
-    "nothing": None,
-    "text": "no such thing",
-    "a negative number": -1,
-    "no number": float("nan"),
-    "an empty list": [],
-    "an object": object(),
-    "an array of NaN": np.array([[np.nan]]),
-    "a dict": {},
-}
 
 
 # ---- Functions --------------------------------------------------------------------------------
@@ -89,21 +81,21 @@ def test_a_form_cannot_be_called(name: str) -> None:
     assert not isinstance(form, type) or getattr(form, "_is_protocol", False)
 
 
-def spoilt(name: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """A good call of a function with one argument after the other of each wrong kind.
-
-    Where no good call is known, all that must be given is wrong.
-    """
-    parameters = inspect.signature(PUBLIC[name]).parameters.values()
-    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+def spoilt(name: str) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """A good call of a function with one argument after the other of each wrong kind."""
     good = good_call(name, PUBLIC[name])
-    for value in WRONG.values():
-        if good is None:
-            needed = [p.name for p in named if p.default is p.empty]
-            yield dict.fromkeys(needed, value), needed[0]
-        else:
-            for parameter in named:
-                yield good | {parameter.name: value}, parameter.name
+    assert good is not None, f"{name}: good_calls.py must have a call of it"
+    for parameter in inspect.signature(PUBLIC[name]).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        for kind, value in (*WRONG.items(), *spoilt_arrays(good.get(parameter.name))):
+            yield good | {parameter.name: value}, parameter.name, kind
+
+
+def may_pass(name: str, argument: str, kind: str) -> bool:
+    """Whether the kind is right for the argument, by its annotation or for a reason we give."""
+    annotation = inspect.signature(PUBLIC[name]).parameters[argument].annotation
+    return let_in(kind, annotation) or (f"{name}:{argument}", kind) in ALSO_RIGHT
 
 
 @pytest.mark.parametrize("name", HELD)
@@ -113,26 +105,41 @@ def test_every_wrong_kind_of_every_argument_is_refused(
     needs_library(name)
     monkeypatch.chdir(tmp_path)
     refused: dict[str, list[str]] = {}
-    for arguments, spoilt_one in spoilt(name):
-        refused.setdefault(spoilt_one, [])
+    passed = []
+    for arguments, argument, kind in spoilt(name):
+        texts = refused.setdefault(argument, [])
         before = sorted(tmp_path.rglob("*"))
         try:
             with warnings.catch_warnings(action="ignore"):
                 PUBLIC[name](**arguments)
+            passed.append((argument, kind))
         except ValueError as error:
-            refused[spoilt_one].append(str(error))
+            texts.append(str(error))
             assert sorted(tmp_path.rglob("*")) == before
+        except Exception as error:
+            pytest.fail(f"{argument} as {kind} raises {type(error).__name__}: {error}")
+    assert [each for each in passed if not may_pass(name, *each)] == []
+    said = {(place.partition(":")[2], k) for place, k in ALSO_RIGHT if place.startswith(f"{name}:")}
+    assert said <= {*passed}, "what wrong_kinds.py calls right is refused"
     for argument, texts in refused.items():
-        assert texts, f"{argument} may be anything"
         assert [text for text in texts if "\n" in text or len(text) < 10] == []
-        assert name in UNNAMED or any(argument in text for text in texts), (argument, texts)
+        always = all(may_pass(name, argument, kind) for kind in WRONG)
+        named = name in UNNAMED or any(argument in text for text in texts)
+        assert always or named, (argument, texts)
+
+
+def test_what_is_called_right_is_an_argument() -> None:
+    for argument, _ in ALSO_RIGHT:
+        name, parameter = argument.split(":")
+        assert parameter in inspect.signature(PUBLIC[name]).parameters
+        assert name in HELD
 
 
 ESTIMATOR: dict[str, Any] = {
     "settings": {"plan.epochs": 1, "sieve_plan.epochs": 1, "folds": 2},
     "random_state": 0,
 }
-RIGHT = {
+RIGHT_OF_THE_ESTIMATOR = {
     "nothing": ("random_state", "settings"),
     "an empty list": ("settings",),
     "a dict": ("settings",),
@@ -144,7 +151,7 @@ TABLE = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
 def test_the_estimator_refuses_parameters_in_fit(name: str) -> None:
     for kind, value in WRONG.items():
         model = NoisyLabelClassifier(**{**ESTIMATOR, name: value})
-        if name in RIGHT.get(kind, ()):
+        if name in RIGHT_OF_THE_ESTIMATOR.get(kind, ()):
             continue
         with pytest.raises(ValueError, match=name) as caught:
             model.fit(*TABLE)
@@ -197,6 +204,9 @@ def place(readers: dict[str, Reader], tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("catalogue")
     readers["fit config.json"].prepare(folder / "RUN")
     config = json.loads((folder / "RUN" / "config.json").read_text())
+    shutil.copytree(folder / "RUN", folder / "CODE")
+    code = config | {"net": config["net"] | {"name": "a.b:C"}}
+    (folder / "CODE" / "config.json").write_text(json.dumps(code))
     config["source"]["path"] = str(folder / "gone.csv")
     (folder / "RUN" / "config.json").write_text(json.dumps(config))
     shutil.rmtree(folder / "RUN" / "table.parquet", ignore_errors=True)
@@ -228,17 +238,41 @@ def place(readers: dict[str, Reader], tmp_path_factory: pytest.TempPathFactory) 
     return folder
 
 
-def leaves(parser: argparse.ArgumentParser, words: str = "") -> Iterator[str]:
+def leaves(
+    parser: argparse.ArgumentParser, words: str = ""
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
     inner = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     if not inner:
-        yield words
+        yield words, parser
     for action in inner:
         for name, command in action.choices.items():
             yield from leaves(command, f"{words} {name}".strip())
 
 
+PARSERS = dict(leaves(cli.make_parser()))
+OPTIONS = [
+    (command, action.option_strings[-1])
+    for command, parser in PARSERS.items()
+    for action in parser._actions
+    if action.option_strings and action.nargs != 0
+]
+
+
 def test_every_command_is_in_the_catalogue() -> None:
-    assert sorted(leaves(cli.make_parser())) == sorted(COMMANDS)
+    assert sorted(PARSERS) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize(("command", "option"), OPTIONS, ids=[" ".join(each) for each in OPTIONS])
+def test_every_option_with_a_value_is_in_the_catalogue_and_refuses_empty_text(
+    command: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    has_row = any(option in line.split() for line, _ in COMMANDS[command])
+    assert has_row != ((command, option) in WITHOUT_ROW)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([*command.split(), option, ""])
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert re.search(f"argument .*{option}.*: expected a value, got empty text; see", error)
 
 
 LINES = [(command, line, message) for command, rows in COMMANDS.items() for line, message in rows]
@@ -260,7 +294,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
     monkeypatch.chdir(place)
     before = sorted(place.rglob("*"))
     try:
-        code = cli.main([*command.split(), *line.split()])
+        code = cli.main([*command.split(), *shlex.split(line)])
     except SystemExit as ended:  # argparse
         code = int(ended.code or 0)
     error = capsys.readouterr().err

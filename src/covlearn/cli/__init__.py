@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import covlearn
 from covlearn import records, shortage
@@ -133,6 +133,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exits with code 2."""
         self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """No empty text: as a path it would be the folder one is in, as a name the default."""
+        if "" in arg_strings and not isinstance(action, argparse._SubParsersAction):
+            raise argparse.ArgumentError(action, "expected a value, got empty text")
+        return super()._get_values(action, arg_strings)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -53,10 +53,12 @@ def diagnose(args: argparse.Namespace) -> int:
     """Tests, records and says what it means."""
     from covlearn import records  # noqa: PLC0415
     from covlearn.diagnose import DIAGNOSIS, check_draws, diagnose_run  # noqa: PLC0415
+    from covlearn.diagnose.dependence import generator  # noqa: PLC0415
     from covlearn.fitted import load  # noqa: PLC0415
     from covlearn.locks import held  # noqa: PLC0415
 
     check_draws(args.draws)
+    generator(args.seed)  # says no to a seed before data are read
     fitted = load(args.run, allow=args.allow)
     if args.dry_run:
         say(

@@ -17,6 +17,7 @@ from covlearn.checks import (
     readable,
 )
 from covlearn.covariance.term import SecondOrder, Weighting, cal_of, check_weighting, example_share
+from covlearn.kinds import shown
 from covlearn.sieve import Refined, SieveRecorder, check_logits
 from covlearn.transition import EmptyClass
 
@@ -67,7 +68,7 @@ class CALLoss(nn.Module):
     ) -> None:
         super().__init__()
         if reduction not in ("mean", "none"):
-            raise ValueError(f"reduction must be 'mean' or 'none', got {reduction!r}")
+            raise ValueError(f"reduction must be 'mean' or 'none', got {shown(reduction)}")
         check_weighting(weighting)
         labels = check_labels(noisy, num_classes=num_classes, name="noisy")
         if prior is None:

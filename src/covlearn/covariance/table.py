@@ -5,6 +5,7 @@ from torch import Tensor
 
 from covlearn.checks import check_eps
 from covlearn.covariance.term import SecondOrder, check_batch, class_mass, gamma
+from covlearn.kinds import check_kind
 from covlearn.losses import pick
 
 
@@ -58,8 +59,9 @@ def _class_sums(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Σ γ 1{ŷ=i, ỹ=j} ℓ_j and Σ γ 1{ŷ=i} ℓ_j (K×K), and Σ γ 1{ŷ=i} (K), in float64."""
     check_eps(eps)
-    if not isinstance(block_size, int) or block_size < 1:
-        raise ValueError(f"block_size must be positive, got {block_size!r}; 8192 is a good size")
+    check_kind(block_size, int, name="block_size")
+    if block_size < 1:
+        raise ValueError(f"block_size must be positive, got {block_size}; 8192 is a good size")
     logits, noisy, refined, weight = check_batch(
         logits, noisy, refined, stats, weight, name="noisy"
     )

@@ -215,7 +215,8 @@ def check_weighting(weighting: str) -> None:
     """One of the two ways to weigh examples."""
     if weighting not in ("class", "sample"):
         raise ValueError(
-            f"weighting must be 'class' (as published) or 'sample' (the paper's), got {weighting!r}"
+            "weighting must be 'class' (as published) or 'sample' (the paper's), got "
+            f"{shown(weighting)}"
         )
 
 

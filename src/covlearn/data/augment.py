@@ -32,6 +32,8 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if not 0 <= self.rotate <= 360:
+            raise ValueError(f"rotate must lie between 0 and 360 degrees, got {self.rotate}")
         if self.window < 0 or self.crop < 0 or (self.window and self.crop):
             raise ValueError(
                 "augmentation takes either a window of the image or a crop of what is around it, "

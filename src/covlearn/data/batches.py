@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from covlearn.checks import check_device, check_labels
+from covlearn.checks import check_device, check_labels, check_mask
 from covlearn.copies import first_copied
 from covlearn.data import counter
 from covlearn.data.augment import Augmentation, augment, check_inputs, gathered
@@ -74,13 +74,16 @@ class Split:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not hasattr(self.x, "dtype") or not hasattr(self.x, "shape"):
+        dtype, shape = (getattr(self.x, name, None) for name in ("dtype", "shape"))
+        if not isinstance(dtype, torch.dtype) or not shape:
             raise ValueError(
                 f"x must be a Tensor or ImageFiles, got {shown(self.x)}; torch.as_tensor(values) "
                 "makes one"
             )
         check_labels(self.y, num_classes=self.num_classes, length=len(self.x), name="y")
         check_inputs(self.x.dtype, tuple(self.x.shape), self.augmentation)
+        if self.trusted is not None:
+            check_mask(self.trusted, length=len(self.x), name="trusted")
 
     def __len__(self) -> int:
         return len(self.x)

@@ -66,6 +66,9 @@ class Source:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.clean is not None:
+            num_classes, length = self.train.num_classes, len(self.train)
+            check_labels(self.clean, num_classes=num_classes, length=length, name="clean")
 
 
 @checked

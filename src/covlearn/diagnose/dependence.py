@@ -135,7 +135,8 @@ def instance_dependence_test(
     check_draws(draws)
     rng = generator(seed)
     x = as_tensor(features)
-    labels = check_labels(given, num_classes=num_classes, length=len(x), name="given").numpy()
+    length = len(x) if x.ndim else 0
+    labels = check_labels(given, num_classes=num_classes, length=length, name="given").numpy()
     chosen = at_most(len(x), seed)
     if progress is not None:
         progress(0, draws)

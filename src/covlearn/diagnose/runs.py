@@ -20,7 +20,7 @@ from covlearn.evaluation import digest, said_of, unlabelled
 from covlearn.evidence import Evidence
 from covlearn.fitted import Fitted
 from covlearn.inputs import read_examples
-from covlearn.kinds import checked
+from covlearn.kinds import checked, shown
 from covlearn.saved import TABLE
 from covlearn.verdicts import DROP, RELABEL
 
@@ -129,9 +129,11 @@ def diagnose_classifier(
     if not hasattr(model, "label_issues_"):
         raise ValueError("the classifier must be fitted, got one that is not; call fit first")
     issues = model.label_issues_
-    if len(X) != len(issues):
+    shape = np.shape(X)
+    if shape[:1] != (len(issues),):
         raise ValueError(
-            f"X must be what the classifier was fitted to, {len(issues)} examples, got {len(X)}"
+            f"X must be what the classifier was fitted to, {len(issues)} examples, got "
+            f"{shape[0] if shape else shown(X)}"
         )
     inputs = model._inputs(X, reset=False)
     rows = at_most(len(inputs), seed)

@@ -71,6 +71,7 @@ def features_of(fitted: Fitted, examples: Examples) -> NDArray[np.float32]:
     return hidden.numpy()
 
 
+@checked
 def refined_from_datalab(lab: Any, *, classes: Sequence[Any] | None = None) -> Refined:
     """D̂ from the label issues that a Datalab found.
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from covlearn.checks import check_eps
 from covlearn.kinds import check_fields
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def _check_numbers(cal: "CAL") -> None:
         raise ValueError(f"kept must lie in (0, 1], got {cal.kept}; 61.54 % is written 0.6154")
     if not 0 <= cal.prior_scale < torch.inf:
         raise ValueError(f"prior_scale must be finite and ≥ 0, got {cal.prior_scale}")
+    check_eps(cal.sieve_regularizer_eps, name="sieve_regularizer_eps")
     if cal.neighbours < 0:
         raise ValueError(f"neighbours must not be negative, got {cal.neighbours}; 0 means none")
     if cal.rounds < 1:

@@ -33,6 +33,11 @@ class CORES:
         check_fields(self)
         if not 0 <= self.prior_scale < torch.inf:
             raise ValueError(f"prior_scale must be finite and ≥ 0, got {self.prior_scale}")
+        if self.sieve_from is not None and self.sieve_from < 0:
+            raise ValueError(
+                f"sieve_from must be an epoch, which count from 0, got {self.sieve_from}; none is "
+                "never"
+            )
 
     def fit(self, run: Run) -> nn.Module:
         """One stage."""

@@ -74,6 +74,9 @@ class CrossFittedCAL(CAL):
             raise ValueError(f"decays must be finite and at least 0, got {self.decays}")
         if len({f"{decay:g}" for decay in self.decays}) < len(self.decays):
             raise ValueError(f"decays must differ from each other, got {self.decays}")
+        for name in ("surest", "tolerated", "significance"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)}")
         if not 0 <= self.sure <= 1:
             raise ValueError(f"sure must lie in [0, 1], got {self.sure}; 70 % is written 0.7")
         of_one_sieve = {

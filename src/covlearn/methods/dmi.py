@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from covlearn import distributed
+from covlearn.checks import check_eps
 from covlearn.data import Batch
 from covlearn.engine import Objective, Outputs, Plan
 from covlearn.kinds import check_fields
@@ -37,8 +38,8 @@ class DMI:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not self.eps > 0:
-            raise ValueError(f"eps must be positive, got {self.eps}")
+        if not check_eps(self.eps) > 0:
+            raise ValueError(f"eps must be positive, got {self.eps}; the paper has 1e-3")
         if self.balanced_batches is not None and self.balanced_batches < 1:
             raise ValueError(f"balanced_batches must be positive, got {self.balanced_batches}")
 

@@ -24,6 +24,7 @@ from covlearn.methods.forward import check_anchors
 from covlearn.transition import project_rows
 
 Correction = Literal["reweight", "forward"]
+MOST = 1_000_000  # parts, and anchor points a class
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,10 @@ class PTD:
     def __post_init__(self) -> None:
         check_fields(self)
         low, high = self.percentiles
-        if self.parts < 1 or self.anchors < 1 or not self.ridge >= 0:
+        counts_fit = all(1 <= count <= MOST for count in (self.parts, self.anchors))
+        if not (counts_fit and self.ridge >= 0):
             raise ValueError(
-                "expected parts ≥ 1, anchors ≥ 1 and ridge ≥ 0, got "
+                f"expected parts and anchors from 1 to {MOST:,} and ridge ≥ 0, got "
                 f"parts={self.parts}, anchors={self.anchors}, ridge={self.ridge}"
             )
         if not 0 <= low <= high <= 100:

@@ -37,6 +37,8 @@ def write_report(
 @checked
 def write_comparison(folders: Sequence[str | PathLike[str]], file: str | PathLike[str]) -> Path:
     """Writes the page that sets several runs side by side."""
+    if not folders:
+        raise ValueError("folders must name a run at least, got none")
     file = Path(file)
     write_bytes(file, page(compare([Path(folder) for folder in folders])).encode())
     return file

@@ -18,7 +18,7 @@ from covlearn import records
 from covlearn.config import plain, typed
 from covlearn.engine import Machine, Objective, Plan, Record
 from covlearn.evaluation import evaluation_batches
-from covlearn.kinds import check_kind, nearest
+from covlearn.kinds import check_kind, nearest, shown
 from covlearn.ledger import Ledger
 from covlearn.methods import Method
 from covlearn.methods.base import view_of
@@ -72,7 +72,7 @@ def check_method(
     if not is_dataclass(method) or isinstance(method, type) or not isinstance(method, Method):
         raise ValueError(
             "method must be an instance of a frozen dataclass with fit(run), as "
-            f"check_method(MyMethod()), got {method!r}"
+            f"check_method(MyMethod()), got {shown(method)}"
         )
     for name in selected:
         try:

@@ -36,6 +36,13 @@ def write_lookalike(
     ``drawn`` different images of the given sizes (width, height) are made, as many of each class;
     files repeat them. A wrong label is that of the next class, so that the noise has a direction.
     """
+    for what, count in {"noisy": noisy, "clean": clean, "drawn": drawn}.items():
+        if count < 1:
+            raise ValueError(f"{what} must be at least 1, got {count}")
+    if seed < 0:
+        raise ValueError(f"seed must not be negative, got {seed}")
+    if not sizes:
+        raise ValueError("sizes must hold the width and height of an image at least, got none")
     generator = np.random.default_rng(seed)
     files = [
         _jpeg(generator, number % NUM_CLASSES, sizes[number // NUM_CLASSES % len(sizes)])

@@ -78,6 +78,8 @@ def fit_in_processes(
     methods: Mapping[str, Method], number: int, **options: Any
 ) -> list[dict[str, Tensors]]:
     """What each of so many processes ends with, by the methods' names; they are started once."""
+    if number < 1:
+        raise ValueError(f"number must be at least 1 process, got {number}")
     try:
         pickle.dumps(methods)
     except (pickle.PicklingError, AttributeError, TypeError) as error:

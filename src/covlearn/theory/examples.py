@@ -112,6 +112,8 @@ def hard_boundary(num_points: int = 200) -> tuple[Floats, Problem]:
 
     Labels are right more often than not everywhere, yet peer loss is wrong next to the boundary.
     """
+    if num_points < 2:
+        raise ValueError(f"num_points must be at least 2, one a class, got {num_points}")
     x = (np.arange(num_points) + 0.5) / num_points
     flip_plus = 0.1 + 0.38 * np.exp(-(((x - 0.5) / 0.15) ** 2))
     problem = binary_problem(
@@ -129,6 +131,8 @@ def growing_proxy(wrong: float, *, follows_noise: bool = True) -> tuple[Problem,
 
     Wrong at the noisiest places first (``follows_noise``), or anywhere with the same chance.
     """
+    if not 0 <= wrong <= 1:
+        raise ValueError(f"wrong must lie in [0, 1], got {wrong}; it is a share")
     place = np.repeat(np.arange(100), 2)  # a point of each class at every place
     flip = np.where(place < 10, 0.4, 0.1)
     problem = binary_problem(np.full(200, 1 / 200), [1, 0] * 100, flip, flip)

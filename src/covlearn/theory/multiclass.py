@@ -8,7 +8,14 @@ import numpy as np
 from covlearn.kinds import checked
 from covlearn.theory import objectives
 from covlearn.theory.objectives import risk, worst_error
-from covlearn.theory.problem import SUM_TOLERANCE, Floats, Problem, Statement, check_loss
+from covlearn.theory.problem import (
+    SUM_TOLERANCE,
+    Floats,
+    Problem,
+    Statement,
+    check_loss,
+    check_square,
+)
 
 
 @checked
@@ -17,7 +24,7 @@ def column_rates(transition: Floats) -> Floats:
 
     Rows of classes that do not occur (NaN) are left out.
     """
-    num_classes = len(transition)
+    num_classes = len(check_square(transition))
     columns = [np.delete(transition[:, j], j) for j in range(num_classes)]
     seen = [column[~np.isnan(column)] for column in columns]
     if any(len(column) == 0 for column in seen):

@@ -17,6 +17,7 @@ from covlearn.theory.problem import (
     Floats,
     Problem,
     check_distribution,
+    check_finite,
     check_loss,
     one_hot,
 )
@@ -27,12 +28,19 @@ TIE = 1e-12  # two coefficients closer than this are equal up to rounding
 @checked
 def risk(problem: Problem, coefficient: Floats, loss: Floats) -> float:
     """E[Σ_j c_j(X) ℓ_j(X)]."""
+    check_loss(problem, coefficient, name="coefficient")
     return problem.mean((coefficient * check_loss(problem, loss)).sum(axis=1))
 
 
 @checked
 def minimisers(coefficient: Floats) -> Bools:
     """All classes that a minimiser of the 0-1 risk may pick at x: the ties of max_k c_k(x)."""
+    if coefficient.ndim != 2 or coefficient.shape[1] < 2:
+        raise ValueError(
+            "coefficient must have one row a point and one column a class, got shape "
+            f"{coefficient.shape}"
+        )
+    check_finite(coefficient, name="coefficient")
     ties: Bools = coefficient >= coefficient.max(axis=1, keepdims=True) - TIE
     return ties
 
@@ -71,7 +79,7 @@ def noisy(problem: Problem) -> Floats:
 @checked
 def bayes_peer(problem: Problem, *, beta: float = 1.0) -> Floats:
     """Peer loss on D*: c_j(x) = 1{Y*(x) = j} − β P_j."""
-    return bayes(problem) - beta * problem.prior
+    return bayes(problem) - check_finite(beta, name="beta") * problem.prior
 
 
 @checked
@@ -81,7 +89,7 @@ def peer(problem: Problem, *, beta: float = 1.0) -> Floats:
     The expected peer term is E_X E_Ỹ ℓ(f(X), Ỹ) with X and Ỹ independent. β = 1 is peer loss,
     any other β the 0-1 form of CORES².
     """
-    return noisy(problem) - beta * problem.noisy_prior
+    return noisy(problem) - check_finite(beta, name="beta") * problem.noisy_prior
 
 
 @checked
@@ -117,7 +125,7 @@ def cal_counted(problem: Problem, joint: ArrayLike, *, beta: float = 1.0) -> Flo
     refined: Floats = check_joint(problem, joint).sum(axis=2)
     # Labels that are absent weigh nothing.
     transition: Floats = np.nan_to_num(counted_transition(problem, joint))
-    return refined @ transition - beta * problem.noisy_prior
+    return refined @ transition - check_finite(beta, name="beta") * problem.noisy_prior
 
 
 @checked

@@ -5,7 +5,7 @@ classes −1 and +1 of the paper are the numbers 0 and 1 here (Paper: Sec. 3).
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from covlearn.kinds import checked
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+Numbers = TypeVar("Numbers", float, Floats)
 
 SUM_TOLERANCE = 1e-9
 MINUS, PLUS = 0, 1
@@ -180,9 +181,21 @@ def check_loss(problem: Problem, loss: Floats, *, name: str = "loss") -> Floats:
             f"{name} must have one row a point and K columns, {problem.noisy.shape}, "
             f"got {loss.shape}"
         )
-    if not np.isfinite(loss).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity; cut the loss off")
-    return loss
+    return check_finite(loss, name=name)
+
+
+def check_square(transition: Floats) -> Floats:
+    """A K×K matrix; NaN in the rows of classes that do not occur."""
+    if transition.ndim != 2 or transition.shape[0] != transition.shape[1]:
+        raise ValueError(f"transition must be K×K, got shape {transition.shape}")
+    return transition
+
+
+def check_finite(values: Numbers, *, name: str) -> Numbers:
+    """Nothing that an expectation cannot be taken of."""
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity; cut it off")
+    return values
 
 
 def check_distribution(rows: Floats, *, name: str) -> None:

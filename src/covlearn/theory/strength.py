@@ -9,9 +9,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from covlearn.kinds import check_kind, checked
+from covlearn.kinds import check_kind, checked, shown
 from covlearn.theory.objectives import TIE
-from covlearn.theory.problem import Floats
+from covlearn.theory.problem import Floats, check_finite
 
 
 @checked
@@ -62,7 +62,7 @@ def bounded_below(coefficient: Floats) -> bool:
     The coefficients at x sum to 1 − β. With β > 1 the risk is never bounded; with β = 1 only if
     the labels say nothing (all c = 0); with β < 1 if and only if P(Ỹ = k | x) ≥ βπ_k everywhere.
     """
-    return bool((coefficient >= 0).all())
+    return bool((check_finite(coefficient, name="coefficient") >= 0).all())
 
 
 @checked
@@ -75,13 +75,15 @@ def cut_off_minimiser(coefficient: ArrayLike, *, eps: float) -> Floats:
     >>> cut_off_minimiser([0.6, 0.2, -0.8], eps=1e-5).round(3).tolist()
     [0.75, 0.25, 0.0]
     """
-    if eps <= 0:
+    if not 0 < eps < math.inf:
         raise ValueError(
-            f"eps must be positive, got {eps}; without a cut-off there is no minimiser"
+            f"eps must be positive and finite, got {eps}; without a cut-off there is no minimiser"
         )
     c = np.asarray(coefficient, dtype=np.float64)
     if c.ndim != 1 or len(c) < 2 or not np.isfinite(c).all():
-        raise ValueError(f"coefficient must be a finite vector of 2 classes or more, got {c}")
+        raise ValueError(
+            f"coefficient must be a finite vector of 2 classes or more, got {shown(coefficient)}"
+        )
     p = np.zeros_like(c)
     if c.max() <= 0:
         p[c.argmax()] = 1.0
