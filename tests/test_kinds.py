@@ -116,7 +116,8 @@ def test_fields_are_held_too_and_are_finite() -> None:
     assert Settings(1).rate == 1
     with pytest.raises(ValueError, match="rate must be a number, got 'x'"):
         Settings(wrong)
-    for number in (float("nan"), float("inf")):
+    endless: tuple[Any, ...] = (float("nan"), float("inf"), np.float32("nan"), np.float32("inf"))
+    for number in endless:
         with pytest.raises(ValueError, match=f"rate must be a finite number, got {number}"):
             Settings(number)
     wrong = "fixd"
