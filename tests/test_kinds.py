@@ -86,6 +86,9 @@ def test_the_sentence_has_name_kind_value_and_remedy() -> None:
     wrong: Any = [1, 2]
     with pytest.raises(ValueError, match=r"split must be a Split, got \[1, 2\] \(list\); covlearn"):
         sized(wrong)
+    wrong_class: Any = torch.Tensor  # a class in place of an object of it
+    with pytest.raises(ValueError, match=r"split must be a Split, got <class 'torch.Tensor'>"):
+        sized(wrong_class)
     split = Split(torch.zeros(2, 3), torch.tensor([0, 1]), 2)
     with pytest.raises(ValueError, match="times must be an integer, got"):
         sized(split, times=wrong)

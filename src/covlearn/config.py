@@ -53,7 +53,7 @@ def typed(hint: type[T], value: Any) -> T:
     >>> typed(tuple[int, ...], "60,80")
     (60, 80)
     """
-    if type(hint).__hash__ is None or hasattr(hint, "shape"):
+    if type(hint).__hash__ is None or (hasattr(hint, "shape") and not isinstance(hint, type)):
         raise ValueError(f"hint must be a type, got {shown(hint)}")
     if hasattr(value, "shape") and not isinstance(value, Real) and hint is not Any:
         raise ValueError(f"expected {describe(hint)}, got {shown(value)}")

@@ -169,8 +169,10 @@ def shown(value: Any) -> str:
     if value is None:
         return "None"
     kind = type(value).__name__
-    if hasattr(value, "shape") and not isinstance(value, Real):  # a number of NumPy's has one, too
-        return f"a {kind} of shape {tuple(value.shape)}"
+    shape = getattr(value, "shape", None)
+    # A number of NumPy's has one, too, and other classes may call anything so.
+    if isinstance(shape, tuple) and not isinstance(value, Real | type):
+        return f"a {kind} of shape {tuple(shape)}"
     text = " ".join(repr(value).split())
     return f"{text if len(text) <= SHOWN else f'{text[:SHOWN]}…'} ({kind})"
 
