@@ -131,6 +131,29 @@ def test_fields_that_depend_on_each_other_move_together() -> None:
         changed(Holder(), ["ramp.start=30"])
 
 
+@dataclass(frozen=True)
+class WithShape:
+    """Settings of somebody's own, one of which arrays have, too."""
+
+    shape: int = 3
+
+
+def test_a_field_may_be_called_shape() -> None:
+    assert typed(WithShape, {"shape": "4"}) == WithShape(4)
+    for wrong in (np.ones(1), torch.ones(1)):
+        hint: Any = wrong
+        with pytest.raises(ValueError, match="hint must be a type"):
+            typed(hint, 3)
+
+
+def test_a_number_of_numpys_that_is_one_of_pythons_too_is_typed() -> None:
+    assert typed(float, np.float64(0.1)) == 0.1
+    assert typed(Ramp, {"value": np.float64(0.5)}) == typed(Ramp, {"value": 0.5})
+    array: Any = np.ones(1)
+    with pytest.raises(ValueError, match="expected a number, got a ndarray of shape"):
+        typed(float, array)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_make_the_round_trip_through_json(name: str) -> None:
     method = METHODS[name]()

@@ -224,6 +224,31 @@ def test_ids_stand_beside_an_id_that_repeats(tmp_path: Path, form: str) -> None:
     assert again.table["id"].tolist() == list("aabbb")
 
 
+@pytest.mark.parametrize(
+    ("image", "id", "said"),
+    [
+        ("id", None, "--id example_id --image id"),
+        ("ID", "id", "--id id --image ID"),
+        ("file", None, "--id id --image file"),
+    ],
+)
+def test_the_command_to_fit_again_names_every_column_that_is_more_than_a_feature(
+    tmp_path: Path, image: str, id: str | None, said: str
+) -> None:
+    """A column called id may hold the images, or stand beside another of nearly that name."""
+    names = [f"{n}.png" for n in range(6)]
+    for name in names:
+        (tmp_path / name).touch()
+    table = pd.DataFrame({"kind": OWN["kind"], image: names} | ({} if id is None else {id: names}))
+    options: dict[str, Any] = {"table": table, "kind": "images", "label": "kind", "image": image}
+    rows = [(name, *row[1:]) for name, row in zip(names, JUDGED, strict=True)]
+    paths: list[str | None] = [str(tmp_path / name) for name in names]
+    run = judged(tmp_path / "run", rows, paths, ["red", "white"], id=id, **options)
+    done = export(run, tmp_path / "out", "csv")
+    args = argparse.Namespace(form="csv", out=tmp_path / "out", dry_run=False)
+    assert clean.summary(done, run, args)[-1].endswith(f"--label kind {said} --out RUN")
+
+
 SEEN = [
     ("cat/a b.png", "cat", "cat", "keep"),
     ("cat/1.png", "cat", "dog", "relabel"),

@@ -86,6 +86,9 @@ def test_the_sentence_has_name_kind_value_and_remedy() -> None:
     wrong: Any = [1, 2]
     with pytest.raises(ValueError, match=r"split must be a Split, got \[1, 2\] \(list\); covlearn"):
         sized(wrong)
+    wrong_class: Any = torch.Tensor  # a class in place of an object of it
+    with pytest.raises(ValueError, match=r"split must be a Split, got <class 'torch.Tensor'>"):
+        sized(wrong_class)
     split = Split(torch.zeros(2, 3), torch.tensor([0, 1]), 2)
     with pytest.raises(ValueError, match="times must be an integer, got"):
         sized(split, times=wrong)
@@ -116,7 +119,8 @@ def test_fields_are_held_too_and_are_finite() -> None:
     assert Settings(1).rate == 1
     with pytest.raises(ValueError, match="rate must be a number, got 'x'"):
         Settings(wrong)
-    for number in (float("nan"), float("inf")):
+    endless: tuple[Any, ...] = (float("nan"), float("inf"), np.float32("nan"), np.float32("inf"))
+    for number in endless:
         with pytest.raises(ValueError, match=f"rate must be a finite number, got {number}"):
             Settings(number)
     wrong = "fixd"

@@ -13,6 +13,7 @@ import textwrap
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -52,9 +53,9 @@ def typed(hint: type[T], value: Any) -> T:
     >>> typed(tuple[int, ...], "60,80")
     (60, 80)
     """
-    if type(hint).__hash__ is None or hasattr(hint, "shape"):
+    if type(hint).__hash__ is None or (hasattr(hint, "shape") and not isinstance(hint, type)):
         raise ValueError(f"hint must be a type, got {shown(hint)}")
-    if hasattr(value, "shape") and hint is not Any:
+    if hasattr(value, "shape") and not isinstance(value, Real) and hint is not Any:
         raise ValueError(f"expected {describe(hint)}, got {shown(value)}")
     result: T = _convert(hint, value)
     return result

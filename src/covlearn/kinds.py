@@ -95,8 +95,9 @@ def check_fields(instance: Any) -> None:
     for field in fields(instance):
         value = getattr(instance, field.name)
         check_kind(value, field.type, name=field.name)
-        endless = isinstance(value, float) and math.isinf(value) and field.name in ENDLESS
-        if isinstance(value, float) and not math.isfinite(value) and not endless:
+        if not isinstance(value, Real) or isinstance(value, Integral) or math.isfinite(value):
+            continue
+        if math.isnan(value) or field.name not in ENDLESS:
             raise ValueError(f"{field.name} must be a finite number, got {value}")
 
 
@@ -156,7 +157,7 @@ def in_words(hint: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, args))}" if len(args) > 1 else repr(args[0])
     if origin in (tuple, list, Sequence, Iterable, Collection):
-        return f"a sequence of {in_words(args[0])}" if args else "a sequence"
+        return f"a sequence of {in_words(args[0])}" if args and args[0] is not Any else "a sequence"
     if origin in (dict, Mapping):
         return "a mapping"
     holds = f" of {dtypes[1]}" if (dtypes := _dtypes(hint)) else ""
@@ -168,8 +169,10 @@ def shown(value: Any) -> str:
     if value is None:
         return "None"
     kind = type(value).__name__
-    if hasattr(value, "shape") and not isinstance(value, Real):  # a number of NumPy's has one, too
-        return f"a {kind} of shape {tuple(value.shape)}"
+    shape = getattr(value, "shape", None)
+    # A number of NumPy's has one, too, and other classes may call anything so.
+    if isinstance(shape, tuple) and not isinstance(value, Real | type):
+        return f"a {kind} of shape {tuple(shape)}"
     text = " ".join(repr(value).split())
     return f"{text if len(text) <= SHOWN else f'{text[:SHOWN]}…'} ({kind})"
 

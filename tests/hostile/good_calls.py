@@ -154,6 +154,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "diagnose.Smoother": {"features": X},
     "engine.Plan": {"epochs": 3},
     "exports.clean_table": {"fitted": FITTED},
+    "exports.id_column": {"fitted": FITTED},
     "exports.export": {"fitted": FITTED, "folder": FULL, "kind": "csv"},
     "diagnose.diagnose_run": {"fitted": FITTED, "draws": 19},
     "fitted.fit_examples": {

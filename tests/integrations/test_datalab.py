@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -59,6 +60,15 @@ def test_issues_serve_as_refined_labels(wine: Case, lab: object) -> None:
     assert not torch.equal(criterion.transition, torch.eye(3))
     with pytest.raises(ValueError, match="classes must hold every label"):
         refined_from_datalab(lab, classes=WINES[:2])
+
+
+def test_classes_may_be_what_numpy_and_pandas_make_of_them(wine: Case, lab: object) -> None:
+    """As of np.unique, of a classifier's classes_ or of a table's categories."""
+    plain = refined_from_datalab(lab, classes=WINES)
+    for classes in (np.array(WINES), pd.Series(WINES), pd.CategoricalIndex(WINES).unique()):
+        assert torch.equal(refined_from_datalab(lab, classes=classes).label, plain.label)
+    with pytest.raises(ValueError, match="classes must be a sequence of names, got"):
+        refined_from_datalab(lab, classes=[WINES])
 
 
 def test_a_lab_without_label_issues_is_refused() -> None:

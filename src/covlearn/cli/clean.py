@@ -101,7 +101,7 @@ def _fit_again(done: "Exported", fitted: "Fitted", args: argparse.Namespace) -> 
     label = fitted.recipe.get("label") or "label"
     words = ["covlearn", "fit", str(args.out / name), *option("label", label)]
     for key, column in (("id", id_column(fitted)), ("image", fitted.recipe.get("image"))):
-        if column and column != "id":  # which is found by its name
+        if column:
             words += option(key, column)
     words += ignoring(fitted)
     return ["fit it again:", f"  {one_line(shlex.join([*words, '--out']))} RUN"]

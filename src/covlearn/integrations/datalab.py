@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def features_of(fitted: Fitted, examples: Examples) -> NDArray[np.float32]:
 
 
 @checked
-def refined_from_datalab(lab: Any, *, classes: Sequence[Any] | None = None) -> Refined:
+def refined_from_datalab(lab: Any, *, classes: Collection[Any] | None = None) -> Refined:
     """D̂ from the label issues that a Datalab found.
 
     Labels without an issue are kept; those with one become cleanlab's predicted label. They are
@@ -90,7 +90,10 @@ def refined_from_datalab(lab: Any, *, classes: Sequence[Any] | None = None) -> R
             "the Datalab must have looked for label issues; call lab.find_issues(pred_probs=…)"
         ) from error
     names = list(lab.class_names if classes is None else classes)
-    number = {name: position for position, name in enumerate(names)}
+    try:
+        number = {name: position for position, name in enumerate(names)}
+    except TypeError:
+        raise ValueError(f"classes must be a sequence of names, got {shown(classes)}") from None
     unknown = {*issues["given_label"], *issues["predicted_label"]} - number.keys()
     if unknown:
         raise ValueError(f"classes must hold every label, got {names} without {min(unknown)!r}")
