@@ -93,7 +93,9 @@ def test_the_sentence_has_name_kind_value_and_remedy() -> None:
     with pytest.raises(ValueError, match="times must be an integer, got"):
         sized(split, times=wrong)
     assert sized(split, times=2, more=3) == 4
-    with pytest.raises(ValueError, match=r"times must fit into 64 bits, got 10+ \(int\); give a"):
+    with pytest.raises(
+        ValueError, match=r"times must fit into 64 bits with a sign, got 10+ \(int\); give a"
+    ):
         sized(split, times=10**30)
 
 

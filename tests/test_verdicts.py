@@ -203,3 +203,11 @@ def test_a_model_that_contradicts_nearly_all_labels_is_no_evidence() -> None:
     assert not evidence.contradictory
     assert not evidence.found
     assert "learned too little" in evidence.sentence
+
+
+def test_classes_may_be_an_array() -> None:
+    logits = torch.tensor([[4.0, 0.0], [4.0, 0.0]])
+    labels = torch.tensor([0, 1])
+    verdicts = judge(labels, logits, evidence=True, classes=np.array(["cat", "dog"]))
+    named = judge(labels, logits, evidence=True, classes=["cat", "dog"])
+    assert verdicts.reason == named.reason

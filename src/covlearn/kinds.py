@@ -119,7 +119,9 @@ def check_kind(value: Any, hint: Any, *, name: str) -> None:
 def check_size(value: SupportsInt, *, name: str) -> None:
     """A whole number that is too large for an array is refused."""
     if not -(2**63) <= int(value) < 2**63:
-        raise ValueError(f"{name} must fit into 64 bits, got {shown(value)}; give a smaller number")
+        raise ValueError(
+            f"{name} must fit into 64 bits with a sign, got {shown(value)}; give a smaller number"
+        )
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -19,7 +19,7 @@ Where there is none, no label is changed: those of quality < ``REVIEW_BELOW`` ar
 worst ``REVIEW_SHARE`` of all examples at most, and all others are kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,7 @@ def judge(
     logits: Array,
     *,
     evidence: bool,
-    classes: Sequence[Any] | None = None,
+    classes: Collection[Any] | None = None,
 ) -> Verdicts:
     """A verdict on each label from what is known of its example.
 

@@ -21,20 +21,21 @@ def test_delimiters_and_encodings(tmp_path: Path, delimiter: str, encoding: str)
     assert examples.x.shape == (4, 1)
 
 
-@pytest.mark.parametrize("start", ["sep=;", "SEP=;", "sep=\t", "sep=^", "sep=,"])
+@pytest.mark.parametrize("start", ["sep=;", "SEP=;", "sep=\t", "sep=^", "sep=,", "sep=; "])
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_a_first_line_says_the_delimiter_to_excel(
     tmp_path: Path, start: str, encoding: str
 ) -> None:
+    mark = start[4]
     rows = ("label,code,size", "a,007,1", "NA,07,2", "a,12,4", "NA,,8")
-    lines = [start, *(row.replace(",", start[-1]) for row in rows)]
+    lines = [start, *(row.replace(",", mark) for row in rows)]
     path = text(tmp_path / "x.csv", *lines, encoding=encoding)
     examples = read_examples(path)
     assert examples.classes == ["NA", "a"]
     assert examples.x.shape[0] == 4
     assert examples.table["code"].tolist()[:3] == ["007", "07", "12"]
     with pytest.raises(ValueError, match=r"it has no label \(line 7\)"):
-        read_examples(text(path, *lines, start[-1] * 2 + "9", encoding=encoding))
+        read_examples(text(path, *lines, mark * 2 + "9", encoding=encoding))
     with pytest.raises(ValueError, match="nothing but empty lines"):
         read_examples(text(path, start, encoding=encoding))
 

@@ -38,7 +38,7 @@ IMAGE_NAMES = (
     *("img", "img_path", "image_file"),
 )
 DELIMITERS = ",;\t|"
-SAYS_DELIMITER = re.compile(r"(?i)sep=([,;\t|:^~])[\r\n]*")
+SAYS_DELIMITER = re.compile(r"(?i)sep=([,;\t|:^~])\s*")
 ROWS_AT_ONCE = 100_000  # of a CSV file that is only looked at
 LISTED = 20  # columns that a message names
 MOST_LIKELY = 50  # classes of a column that is named first where the label is not known
