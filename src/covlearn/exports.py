@@ -113,7 +113,7 @@ def _check_place(fitted: Fitted, folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise ValueError(f"{folder} must be new or an empty folder; choose another name")
     records.check_folder(folder)
-    check_can_write(folder.absolute().parent)  # where it is written before it is named
+    check_can_write(folder)
     source = Path(fitted.config.get("source", {}).get("path") or "")
     if (
         source.is_absolute()

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,12 +212,15 @@ def test_curves_that_do_not_fit_leave_nothing(
     disk = tmp_path / "disk"
     disk.mkdir()
     fit(tmp_path / "run")
+    before = set(threading.enumerate())
     with mounted(disk, "-t", "tmpfs", "-o", "size=1m", "tmpfs"):
         (disk / "ballast").write_bytes(bytes(PAGE * os.statvfs(disk).f_bavail))
         capsys.readouterr()
         assert main(["export", str(tmp_path / "run"), "--tensorboard", str(disk / "board")]) == 2
         assert f"{disk / 'board'}: No space left on device" in capsys.readouterr().err
         assert os.listdir(disk) == ["ballast"]
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)  # else what it raises is taken for the next test's
 
 
 @pytest.mark.parametrize("command", ["train", "fit"])
