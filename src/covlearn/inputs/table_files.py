@@ -351,6 +351,9 @@ def _head(path: Path) -> tuple[dict[str, Any], list[str]]:
     with path.open(encoding=encoding, newline="") as file:
         rows = csv.reader(islice(file, skipped, None), delimiter=delimiter, skipinitialspace=True)
         names = next(row for row in rows if row)
+        row = next((row for row in rows if row), names)
+    if len(row) > len(names):  # older pandas lets a last cell go if it is empty
+        raise csv.Error(f"{len(row):,} cells in the first row, and {len(names):,} columns")
     return {"sep": delimiter, "encoding": encoding, "skiprows": skipped}, names
 
 
