@@ -12,22 +12,22 @@ import argparse
 import statistics
 import tempfile
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.epoch_cost import HOW
 from benchmarks.measure import write
-from covlearn.data import Augmentation, Split
-from covlearn.engine import Machine, Plan
+from covlearn.data import Split
+from covlearn.engine import Machine
 from covlearn.methods import Method
 from covlearn.methods.presets import preset
 from covlearn.records import read
 from covlearn.run import fit_and_evaluate
+from covlearn.testing import shortened
 
-EPOCHS = 3
-HOW = Augmentation((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010), crop=4, flip=True)
 TRIALS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "CAL, published": ("published", "cal", {}),
     "CAL, recommended": ("recommended", "cal", {}),
@@ -51,17 +51,6 @@ def draw(size: int, seed: int, wrong: float) -> Split:
     return Split(x.to(torch.uint8), torch.where(again, other, y), 10, HOW)
 
 
-def shortened(method: Method) -> Method:
-    """With at most three epochs in every stage."""
-    plans = {f.name: getattr(method, f.name) for f in fields(method)}  # type: ignore[arg-type]
-    short = {
-        name: replace(plan, epochs=min(EPOCHS, plan.epochs))
-        for name, plan in plans.items()
-        if isinstance(plan, Plan)
-    }
-    return replace(method, **short)  # type: ignore[type-var]
-
-
 def cost(method: Method, size: int, machine: Machine, net: str) -> dict[str, Any]:
     """Seconds of a short trial and of its epochs; of CAL also those of a whole one."""
     on_cuda = machine.device == "cuda"
@@ -72,7 +61,8 @@ def cost(method: Method, size: int, machine: Machine, net: str) -> dict[str, Any
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         started = time.perf_counter()
-        fit_and_evaluate(shortened(method), split, test=test, folder=run, machine=machine, net=net)
+        short = shortened(method, epochs=3, batch_size=128)
+        fit_and_evaluate(short, split, test=test, folder=run, machine=machine, net=net)
         total = time.perf_counter() - started
         lines = read(run).metrics
     seconds: dict[str, list[float]] = {}

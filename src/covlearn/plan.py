@@ -1,7 +1,6 @@
 """How a stage is optimised, and where and how that is computed."""
 
 import contextlib
-import math
 import os
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -54,9 +53,9 @@ class Plan:
             raise ValueError(
                 f"lr_milestones are epochs, which count from 0, got {min(self.lr_milestones)}"
             )
-        if not 0 < self.lr < math.inf:
+        if self.lr <= 0:
             raise ValueError(f"expected a finite lr > 0, got lr={self.lr}")
-        decays = 0 <= self.momentum < 1 and 0 <= self.weight_decay < math.inf
+        decays = 0 <= self.momentum < 1 and self.weight_decay >= 0
         if not (decays and 0 < self.lr_factor <= 1):
             raise ValueError(
                 f"expected 0 ≤ momentum < 1, a finite weight_decay ≥ 0 and 0 < lr_factor ≤ 1, got "

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from covlearn.checks import check_eps
 from covlearn.kinds import check_fields
 
@@ -22,7 +20,7 @@ def check_settings(cal: "CAL") -> None:
 def _check_numbers(cal: "CAL") -> None:
     if not 0 < cal.kept <= 1:
         raise ValueError(f"kept must lie in (0, 1], got {cal.kept}; 61.54 % is written 0.6154")
-    if not 0 <= cal.prior_scale < torch.inf:
+    if cal.prior_scale < 0:
         raise ValueError(f"prior_scale must be finite and ≥ 0, got {cal.prior_scale}")
     check_eps(cal.sieve_regularizer_eps, name="sieve_regularizer_eps")
     if cal.neighbours < 0:

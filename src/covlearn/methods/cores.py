@@ -31,7 +31,7 @@ class CORES:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not 0 <= self.prior_scale < torch.inf:
+        if self.prior_scale < 0:
             raise ValueError(f"prior_scale must be finite and ≥ 0, got {self.prior_scale}")
         if self.sieve_from is not None and self.sieve_from < 0:
             raise ValueError(
